@@ -1,7 +1,7 @@
 """Faults planted into the core of recorded processes: replay has to find every one.
 
-Each is a context manager that breaks one rule while it is active. Stores whose rules
-are Lua are broken by ``LUA``: a text of the scripts, and what stands in its place.
+Each is a context manager that breaks one rule while it is active. Redis' rules are Lua:
+the faults in ``IN_LUA`` replace a text of its scripts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ from aiorwlock_remote.core.value import replace
 
 Planted = Callable[[], AbstractContextManager[Any]]
 PLANTED: dict[str, Planted] = {}
+IN_LUA = {
+    "a_reader_passes_a_waiting_writer": (
+        "if policy == 'reader' or not turn.writer_waits() then return true end",
+        "if true then return true end",
+    )
+}
 
 
 def plant(make: Planted) -> Planted:

@@ -77,6 +77,9 @@ class Journal:
         self._lock = threading.Lock()
         self._numbers = 0
 
+    def close(self) -> None:
+        self._file.close()
+
     def number(self) -> int:
         """Return a number that no other fact of this journal has."""
         with self._lock:

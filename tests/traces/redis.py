@@ -25,6 +25,7 @@ from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Rep
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
 from tests.servers.redis import talk
+from tests.traces.faults import IN_LUA
 from tests.traces.history import NOTHING, Journal, Request, State
 
 STREAM = "traces"
@@ -99,20 +100,25 @@ class Told:
     reply: Reply
 
 
-def watched(script: Script) -> Script:
-    """Return the script that also writes down what it does."""
+def watched(script: Script, fault: str = "") -> Script:
+    """Return the script that also writes down what it does; ``fault``: one that is
+    planted into it.
+    """
     first, _, text = script.text.partition("\n")
     assert _CLOCK in text, f"{script.name} reads the time elsewhere"
     text = text.replace(_CLOCK, "local clock = trace_now")
     for old, new in _PUBLISHING:
         text = text.replace(old, new)
+    if fault:
+        sound, broken = IN_LUA[fault]
+        text = text.replace(sound, broken)
     places = text.count("'SPUBLISH'")
     assert places and text.count("trace_publish(wake") == places, script.name
     return Script(script.name, f"{first}\n{_BEFORE}{text}{_AFTER}", script.waits)
 
 
 @contextmanager
-def recorded_scripts(journal: Journal) -> Iterator[None]:
+def recorded_scripts(journal: Journal, fault: str = "") -> Iterator[None]:
     """Send watched scripts, and write down every request and answer."""
     encode, renewed = store.encode, store._outcome  # noqa: SLF001 - watched from outside
     decode = store.RedisStore._decode  # noqa: SLF001
@@ -141,8 +147,8 @@ def recorded_scripts(journal: Journal) -> Iterator[None]:
             (Keys, ENTER, LEAVE),
             (PermitKeys, PERMIT_ENTER, PERMIT_LEAVE),
         ):
-            stack.enter_context(patch.object(kind, "enter", watched(enter)))
-            stack.enter_context(patch.object(kind, "leave", watched(leave)))
+            stack.enter_context(patch.object(kind, "enter", watched(enter, fault)))
+            stack.enter_context(patch.object(kind, "leave", watched(leave, fault)))
         stack.enter_context(patch.object(store, "encode", watched_encode))
         stack.enter_context(patch.object(store.RedisStore, "_decode", watched_decode))
         stack.enter_context(patch.object(store, "_outcome", watched_renewed))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from dataclasses import replace as with_fields
 from pprint import pformat
 
@@ -83,11 +83,20 @@ class Difference:
             "after": self.earlier,
             "before": request.before,
             "command": request.command,
+            "differs": differing(self.expected, self.seen),
             "expected": self.expected,
             "seen": self.seen,
         }
         lines = (f"{name}: {pformat(shown)}" for name, shown in told.items())
         return "\n".join([self.what, *lines])
+
+
+def differing(expected: object, seen: object) -> dict[str, tuple[object, object]]:
+    """Return the fields in which two values of one type differ; none for other pairs."""
+    if type(expected) is not type(seen) or not is_dataclass(expected):
+        return {}
+    pairs = {f.name: (getattr(expected, f.name), getattr(seen, f.name)) for f in fields(expected)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 class Differs(Exception):

@@ -11,7 +11,8 @@ import json
 import logging
 import random
 import sys
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from pathlib import Path
@@ -182,12 +183,17 @@ class Worker:
         return held
 
 
-def recorded(url: str, journal: Journal) -> AbstractContextManager[None]:
-    """Return the recorder for the store of this URL."""
+@contextmanager
+def recorded(url: str, journal: Journal, fault: str) -> Iterator[None]:
+    """Record the store of this URL, with the fault planted into its rules, if any."""
     scheme = url.partition(":")[0]
     if scheme == "redis":
-        return recorded_scripts(journal)
-    return recorded_steps(journal) if scheme == "sqlite" else recorded_swaps(journal)
+        with recorded_scripts(journal, fault):
+            yield
+        return
+    record = recorded_steps if scheme == "sqlite" else recorded_swaps
+    with PLANTED[fault]() if fault else nullcontext(), record(journal):
+        yield
 
 
 async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
@@ -196,10 +202,7 @@ async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
     chance = random.Random(f"{plan.seed} {name}")
     backend = RecordedBackend(url, plan, chance)
     journal = Journal(folder / f"{name}.journal", name)
-    with ExitStack() as stack:
-        if plan.fault:
-            stack.enter_context(PLANTED[plan.fault]())
-        stack.enter_context(recorded(url, journal))
+    with closing(journal), recorded(url, journal, plan.fault):
         async with connect(backend) as locks:
             (folder / f"{name}.client").write_text(backend.client_id, "utf-8")
             worker = Worker(locks, plan, chance)
