@@ -109,8 +109,8 @@ def report(config: Config, options: argparse.Namespace) -> bool:
 
 
 def check_module(folder: Path, name: str, extends: str, timeout: float) -> Outcome:
-    """One TLC run of the module ``name`` in ``folder``, which extends one of ``MODULES``:
-    all properties of that are checked.
+    """One TLC run of the module ``name`` in ``folder``, for all properties of the one
+    of ``MODULES`` that it ``extends``.
     """
     checks = MODULES[extends].safe
     config = Config(name, extends, PASS, checks, {})

@@ -1,10 +1,11 @@
-"""From a recorded history to one of the model ``LockRec``, as ``spec/TraceRec.tla`` has it.
+"""From a recorded history to one of the model ``LockRec``, for ``spec/TraceRec.tla``.
 
 What a doorman is in the model, field by field (``spec/README.md`` has the same table):
 
 * ``grants``: who holds, in which mode, by which ticket, under which fence;
-* ``queue``: whose entry, in which mode, in order; ``late`` if it was offered the resource
-  and did not claim it in time; a reader is ``admitted`` if it may pass writers;
+* ``queue``: whose entry, in which mode, in order; ``late`` if it was offered the
+  resource and did not claim it in time; a reader is ``admitted`` if it may pass
+  writers;
 * ``slot``: the reader that waits to upgrade; ``upgraded``: the writer was a reader;
 * ``last``: the last fence. The model counts fences from 1, so a fence is its rank.
 
@@ -123,7 +124,9 @@ class Abstraction:
         slot = before.upgrader
         requests = tuple(self._requests(request, before, after))
         return ModelStep(
-            over=frozenset(self._ticket(g.ticket) for g in before.grants if g.dead(now)),
+            over=frozenset(
+                self._ticket(g.ticket) for g in before.grants if g.dead(now)
+            ),
             lapsed=frozenset(self._pair(p) for p in before.queue if p.expires <= now),
             missed=frozenset(
                 self._pair(p) for p in before.queue if p.missed_claim(now)
@@ -152,12 +155,15 @@ class Abstraction:
             queue=tuple(
                 ModelEntry(
                     *self._pair(entry),
-                    admitted=entry.mode is Mode.READ and is_admitted(doorman, entry, now),
+                    admitted=entry.mode is Mode.READ
+                    and is_admitted(doorman, entry, now),
                     late=entry.missed_claim(now),
                 )
                 for entry in doorman.queue
             ),
-            slot=frozenset() if slot is None else frozenset({self._client(slot.client_id)}),
+            slot=frozenset()
+            if slot is None
+            else frozenset({self._client(slot.client_id)}),
             upgraded=doorman.upgraded,
             last=self._fence(doorman.last),
         )
@@ -180,21 +186,28 @@ class Abstraction:
                 yield from self._withdraw(command, before)
             case Renew():
                 pass  # a grant has not run out yet
-            case Downgrade():
-                yield self._named("down", sender, "R", command.ticket, command.claim.ticket)
-            case Upgrade(ticket, claim):
-                waits = after.upgrader is not None and after.upgrader.ticket == ticket
-                # A reader that does not wait leaves no trace in the slot.
-                if waits or after.grant(claim.ticket) is not None:
-                    yield self._named("up", sender, "W", ticket, claim.ticket)
-            case Adopt(ticket, claim):
-                grant = after.grant(claim.ticket)
-                mode = "R" if grant is None else _MODES[grant.mode]
-                yield self._named("adopt", sender, mode, ticket, claim.ticket)
+            case Downgrade() | Upgrade() | Adopt():
+                yield from self._move(command, sender, after)
             case ForceRelease():
                 for grant in before.grants:
                     if after.grant(grant.ticket) is None:
                         yield self._named("force", sender, "R", new=grant.ticket)
+
+    def _move(
+        self, command: Downgrade | Upgrade | Adopt, sender: str, after: Doorman
+    ) -> Iterator[ModelRequest]:
+        old, new = command.ticket, command.claim.ticket
+        grant, slot = after.grant(new), after.upgrader
+        match command:
+            case Downgrade():
+                yield self._named("down", sender, "R", old, new)
+            case Upgrade():
+                # A reader that does not wait leaves no trace in the slot.
+                if grant is not None or (slot is not None and slot.ticket == old):
+                    yield self._named("up", sender, "W", old, new)
+            case Adopt():
+                mode = "R" if grant is None else _MODES[grant.mode]
+                yield self._named("adopt", sender, mode, old, new)
 
     def _acquire(
         self, command: Acquire, sender: str, after: Doorman
@@ -248,7 +261,7 @@ class Abstraction:
 def sample(
     history: Sequence[Request], clients: Mapping[str, str], length: int
 ) -> list[ModelStep]:
-    """Return the history's first steps, up to ``length``, as far as the model has them."""
+    """Return the first steps, up to ``length``, as far as the model has them."""
     abstraction, steps = Abstraction(clients), list[ModelStep]()
     for request in history[:length]:
         try:

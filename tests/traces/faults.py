@@ -46,7 +46,7 @@ def an_expired_holder_still_holds() -> AbstractContextManager[Any]:
 def who_asks_again_loses_its_place() -> AbstractContextManager[Any]:
     sound = transition.acquire
 
-    def broken(doorman: Doorman, cmd: Acquire, *rest: Any) -> Any:  # noqa: ANN401 - as sound
+    def broken(doorman: Doorman, cmd: Acquire, *rest: Any) -> Any:
         own = doorman.entry(cmd.client_id, cmd.mode)
         if own is not None:
             number = doorman.number + 1
@@ -78,7 +78,7 @@ def a_later_writer_enters_first() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:  # noqa: ANN401 - modules
+def _in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch.object(module, name, broken))

@@ -1,12 +1,8 @@
-"""Records a store: processes that lock in every way, one of which is killed; replays."""
+"""Records a store: processes that lock in every way, one of which is killed."""
 
 from __future__ import annotations
 
-import json
-import random
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

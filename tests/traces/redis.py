@@ -19,7 +19,12 @@ from aiorwlock_remote.backends.redis import store
 from aiorwlock_remote.backends.redis.connection.protocol import Arg, Script
 from aiorwlock_remote.backends.redis.connection.protocol import Request as Sent
 from aiorwlock_remote.backends.redis.keys import Keys, PermitKeys
-from aiorwlock_remote.backends.redis.scripts import ENTER, LEAVE, PERMIT_ENTER, PERMIT_LEAVE
+from aiorwlock_remote.backends.redis.scripts import (
+    ENTER,
+    LEAVE,
+    PERMIT_ENTER,
+    PERMIT_LEAVE,
+)
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
@@ -113,15 +118,16 @@ def watched(script: Script, fault: str = "") -> Script:
         sound, broken = IN_LUA[fault]
         text = text.replace(sound, broken)
     places = text.count("'SPUBLISH'")
-    assert places and text.count("trace_publish(wake") == places, script.name
+    assert places > 0, f"{script.name} calls nobody"
+    assert text.count("trace_publish(wake") == places, f"{script.name} calls elsewhere"
     return Script(script.name, f"{first}\n{_BEFORE}{text}{_AFTER}", script.waits)
 
 
 @contextmanager
 def recorded_scripts(journal: Journal, fault: str = "") -> Iterator[None]:
     """Send watched scripts, and write down every request and answer."""
-    encode, renewed = store.encode, store._outcome  # noqa: SLF001 - watched from outside
-    decode = store.RedisStore._decode  # noqa: SLF001
+    encode, renewed = store.encode, store._outcome
+    decode = store.RedisStore._decode
 
     def watched_encode(keys: Keys, command: Command, client_id: str = "") -> Sent:
         script, args = encode(keys, command, client_id)

@@ -92,10 +92,13 @@ class Difference:
 
 
 def differing(expected: object, seen: object) -> dict[str, tuple[object, object]]:
-    """Return the fields in which two values of one type differ; none for other pairs."""
+    """Return the fields in which two values differ; none unless of one dataclass."""
     if type(expected) is not type(seen) or not is_dataclass(expected):
         return {}
-    pairs = {f.name: (getattr(expected, f.name), getattr(seen, f.name)) for f in fields(expected)}
+    pairs = {
+        f.name: (getattr(expected, f.name), getattr(seen, f.name))
+        for f in fields(expected)
+    }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -123,8 +126,12 @@ def replay(
                 _check_unchanged(last, request, rules)
             replies.append(replay_one(request, rules))
         except Differs as exc:
-            earlier = tuple(past.command for past in history[max(0, number - 3) : number])
-            return replies, Difference(exc.difference[0], request, *exc.difference[1:], earlier)
+            earlier = tuple(
+                past.command for past in history[max(0, number - 3) : number]
+            )
+            return replies, Difference(
+                exc.difference[0], request, *exc.difference[1:], earlier
+            )
         last = request.after
     return replies, None
 
@@ -142,7 +149,9 @@ def replay_one(request: Request, rules: Rules) -> Reply | None:
         step = transition(before.record, before.seat, command, *times)
     except IllegalCommand as exc:
         if not request.illegal:
-            raise Differs("an illegal command was carried out", exc, request.reply) from exc
+            raise Differs(
+                "an illegal command was carried out", exc, request.reply
+            ) from exc
         _check_state(before, request.after, rules)
         return None
     if request.illegal:
@@ -336,7 +345,9 @@ class _Chain:
                 self._changes[request.start].append(request)
             else:
                 self._doubtful[request.start].append(request)
-        self._made = {change.end for changes in self._changes.values() for change in changes}
+        self._made = {
+            change.end for changes in self._changes.values() for change in changes
+        }
         self._left = sum(map(len, self._changes.values()))
 
     def walk(self) -> Iterator[Request]:
@@ -378,15 +389,17 @@ class _Chain:
 
 
 def same_state(rules: Rules) -> Callable[[State, State], bool]:
-    """Return a comparison of an intended state with one that a store of these rules has,
-    whatever fence its server chose.
+    """Return a comparison of an intended state with a stored one, whatever fence the
+    server chose.
     """
 
     def same(intended: State, stored: State) -> bool:
         wanted, found = _plain(intended.record, rules), _plain(stored.record, rules)
         if rules.chooses_fences:
             wanted, found = _without_fences(wanted), _without_fences(found)
-        return wanted == found and _seat(intended.seat, rules) == _seat(stored.seat, rules)
+        return wanted == found and _seat(intended.seat, rules) == _seat(
+            stored.seat, rules
+        )
 
     return same
 
@@ -417,7 +430,9 @@ def check_replies(
                 what = "the caller was told another reply"
                 request = by_key.get(key)
                 if request is None:
-                    raise Forked(f"a reply to a request that the server never had: {key}")
+                    raise Forked(
+                        f"a reply to a request that the server never had: {key}"
+                    )
                 return Difference(what, request, given[key], reply)
             given[key].remove(reply)
     return None

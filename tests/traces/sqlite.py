@@ -53,8 +53,8 @@ class _Batch(threading.local):
 @contextmanager
 def recorded_steps(journal: Journal) -> Iterator[None]:
     """Write down what every connection of this process does."""
-    step = SqliteConnection._step  # noqa: SLF001 - watched from outside
-    carry_out = SqliteConnection._carry_out_all  # noqa: SLF001
+    step = SqliteConnection._step
+    carry_out = SqliteConnection._carry_out_all
     transition: Callable[..., Step] = store.transition
     batch = _Batch()
 
@@ -140,5 +140,5 @@ def _state_of(row: Row) -> State:
 
 
 def _row(connection: Any, key: tuple[str, int]) -> Row:  # noqa: ANN401 - a connection
-    sql: str = connection._sql["load"]  # noqa: SLF001
-    return cast("Row", connection._run(sql, key).fetchone())  # noqa: SLF001
+    sql: str = connection._sql["load"]
+    return cast("Row", connection._run(sql, key).fetchone())

@@ -86,7 +86,9 @@ class _Story:
             yield self._wait(client, waits)
             return
         self._asking[client] = None
-        kind = self._chance.choice(["release"] * 3 + ["pass on", "move", "move", "renew"])
+        kind = self._chance.choice(
+            ["release"] * 3 + ["pass on", "move", "move", "renew"]
+        )
         if kind == "renew":
             yield Renew(((held.ticket, LEASE),))
         elif kind == "pass on":

@@ -7,7 +7,6 @@ whose answer was lost was carried out if a later one started from what it stored
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -98,7 +97,7 @@ class WatchedCas:
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[Outcome]:
-        queue = self._stepper._queues[resource]  # noqa: SLF001 - watched from outside
+        queue = self._stepper._queues[resource]
         number, intended = self._journal.number(), State(record, seat)
         command = queue.waiting[0][0]
         swap = Swap(number, resource.key, command, state, times, intended)
@@ -129,7 +128,7 @@ class WatchedCas:
 @contextmanager
 def recorded_swaps(journal: Journal) -> Iterator[None]:
     """Write down what every stepper of this process does."""
-    init, done = CasStepper.__init__, CasStepper._done  # noqa: SLF001 - watched from outside
+    init, done = CasStepper.__init__, CasStepper._done
 
     def watched_init(self: Any, cas: Any, *args: Any, **options: Any) -> None:  # noqa: ANN401 - any stepper
         init(self, cas, *args, **options)
@@ -159,7 +158,8 @@ def recorded_swaps(journal: Journal) -> Iterator[None]:
 
 
 def requests_of(
-    journals: Iterable[tuple[str, Iterable[object]]], version_of: Callable[[Any], Hashable]
+    journals: Iterable[tuple[str, Iterable[object]]],
+    version_of: Callable[[Any], Hashable],
 ) -> list[Request]:
     """Return the requests in the journals of several processes, in no order.
 

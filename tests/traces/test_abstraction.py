@@ -151,7 +151,7 @@ def test_nothing_has_ended_before_its_time() -> None:
         upgrader=PendingUpgrade("r1", BOB, NOW + 1),
     )
     step = Abstraction(CLIENTS).step(request(Renew((("r1", 1),)), before, Doorman()))
-    assert not (step.over or step.lapsed or step.missed or step.shut or step.given)
+    assert not any((step.over, step.lapsed, step.missed, step.shut, step.given))
 
 
 # ---------------------------------------------------------------------- commands
@@ -227,7 +227,7 @@ def test_commands(
     names = {NO_TICKET: "-"}
     found = abstraction.step(request(command, before, after)).requests
     for name in ("r1", "w1", "w2"):
-        names[abstraction._ticket(name)] = name  # noqa: SLF001 - to read what it says
+        names[abstraction._ticket(name)] = name
     shown = [f"{r.op} {r.m} {names[r.old]} {names[r.new]}" for r in found]
     assert shown == expected
 

@@ -93,9 +93,7 @@ def test_a_mutex_record_may_only_vanish_at_its_end(
     assert seat is not None
     assert seat.expires is not None
     now = seat.expires + 1_000 if late else following.now
-    gone = with_fields(
-        following, now=now, before=State(following.before.record, None)
-    )
+    gone = with_fields(following, now=now, before=State(following.before.record, None))
     _, difference = replay([first, gone], REDIS)
     assert difference is not None
     vanished = difference.what == "the mutex record changed between two commands"
@@ -156,7 +154,9 @@ def test_a_version_that_nobody_made_is_no_order(story: list[Request]) -> None:
 def test_an_empty_row_ends_by_itself(story: list[Request]) -> None:
     first = story[0]
     burnt = with_fields(first, after=State(), end="placeholder")
-    ordered = in_order([burnt, with_fields(first, now=first.now + 1)], same_state(CASSANDRA))
+    ordered = in_order(
+        [burnt, with_fields(first, now=first.now + 1)], same_state(CASSANDRA)
+    )
     assert len(ordered) == 2
 
 

@@ -1,4 +1,4 @@
-"""Writes steps of the model as a module of TLA+, and has TLC check it (``spec/run.py``)."""
+"""Writes steps of the model as a module of TLA+, and has TLC check it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Verdict:
 
 
 def validate(histories: Sequence[Sequence[ModelStep]]) -> Verdict:
-    """Have TLC decide which of the histories, none empty, are behaviours of ``LockRec``."""
+    """Have TLC decide which of the histories, none empty, ``LockRec`` has."""
     runner = _runner()
     runner.prepare()
     with TemporaryDirectory(prefix="trace.") as name:

@@ -41,8 +41,16 @@ from tests.traces.redis import recorded_scripts
 from tests.traces.sqlite import recorded_steps
 from tests.traces.swaps import recorded_swaps
 
-EXPECTED = (LockTimeout, LockLost, NotOwner, UpgradeConflict, BackendError, AcquireUncertain)
+EXPECTED = (
+    LockTimeout,
+    LockLost,
+    NotOwner,
+    UpgradeConflict,
+    BackendError,
+    AcquireUncertain,
+)
 PERMITS = 2
+STARTS_WITHIN = 60.0
 
 
 @dataclass
@@ -90,7 +98,9 @@ class RecordedBackend:
         link = FaultyLink(fate=self._fate)
         heard, location = link.hearing(wake), StoreLocation(self._url)
         inner = await open_location(location, loop, heard, settings)
-        pace = inner.pace if self._plan.pushes else with_fields(inner.pace, pushes=False)
+        pace = (
+            inner.pace if self._plan.pushes else with_fields(inner.pace, pushes=False)
+        )
         return FaultyStore(inner, link, loop, wake, pace)
 
     def _fate(self, command: Command) -> Fate:
@@ -134,7 +144,9 @@ class Worker:
             return self._locks.mutex(f"mutex{plan.seed}", number, **options)
         if kind == "semaphore":
             options.pop("lock_delay", None)
-            return self._locks.semaphore(f"permits{plan.seed}", number, PERMITS, **options)
+            return self._locks.semaphore(
+                f"permits{plan.seed}", number, PERMITS, **options
+            )
         both = self._locks.rwlock(f"both{plan.seed}", number, **options)
         return both.reader if kind == "reader" else both.writer
 
@@ -203,7 +215,7 @@ async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
     backend = RecordedBackend(url, plan, chance)
     journal = Journal(folder / f"{name}.journal", name)
     with closing(journal), recorded(url, journal, plan.fault):
-        async with connect(backend) as locks:
+        async with connect(backend, connect_timeout=STARTS_WITHIN) as locks:
             (folder / f"{name}.client").write_text(backend.client_id, "utf-8")
             worker = Worker(locks, plan, chance)
             async with anyio.create_task_group() as group:
