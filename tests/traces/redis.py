@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from aiorwlock_remote.backends.redis import store
+from aiorwlock_remote.backends.redis import codec, store
 from aiorwlock_remote.backends.redis.connection.protocol import Arg, Script
 from aiorwlock_remote.backends.redis.connection.protocol import Request as Sent
 from aiorwlock_remote.backends.redis.keys import Keys, PermitKeys
@@ -126,7 +126,7 @@ def watched(script: Script, fault: str = "") -> Script:
 @contextmanager
 def recorded_scripts(journal: Journal, fault: str = "") -> Iterator[None]:
     """Send watched scripts, and write down every request and answer."""
-    encode, renewed = store.encode, store._outcome
+    encode, renewed = codec.encode, store._outcome
     decode = store.RedisStore._decode
 
     def watched_encode(keys: Keys, command: Command, client_id: str = "") -> Sent:

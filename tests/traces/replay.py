@@ -428,11 +428,11 @@ def check_replies(
         for reply in replies:
             if reply not in given[key]:
                 what = "the caller was told another reply"
-                request = by_key.get(key)
-                if request is None:
+                of_key = by_key.get(key)
+                if of_key is None:
                     raise Forked(
                         f"a reply to a request that the server never had: {key}"
                     )
-                return Difference(what, request, given[key], reply)
+                return Difference(what, of_key, given[key], reply)
             given[key].remove(reply)
     return None

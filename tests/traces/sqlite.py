@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from aiorwlock_remote.backends.sqlite import store
 from aiorwlock_remote.backends.sqlite.store import Row, SqliteConnection
+from aiorwlock_remote.core import transition as core
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
@@ -55,7 +56,7 @@ def recorded_steps(journal: Journal) -> Iterator[None]:
     """Write down what every connection of this process does."""
     step = SqliteConnection._step
     carry_out = SqliteConnection._carry_out_all
-    transition: Callable[..., Step] = store.transition
+    transition: Callable[..., Step] = core.transition
     batch = _Batch()
 
     def watched_transition(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aiorwlock_remote.core.commands import (
@@ -51,7 +53,7 @@ def requests_of(
     return Abstraction(CLIENTS).step(request(command, before, after)).requests
 
 
-def acquire(ticket: str, mode: Mode = Mode.READ, **options: object) -> Acquire:
+def acquire(ticket: str, mode: Mode = Mode.READ, **options: Any) -> Acquire:  # noqa: ANN401 - fields of an acquire
     asked = Acquire((Claim(ticket, 1),), mode, client_id=ANN, may_queue=True)
     return replace(asked, **options)
 

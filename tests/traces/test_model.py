@@ -6,6 +6,7 @@ import pytest
 
 from tests.traces.abstraction import ModelStep, sample
 from tests.traces.faults import PLANTED
+from tests.traces.history import Request
 from tests.traces.stories import CLIENTS, tell
 from tests.traces.tla import Verdict, validate
 
@@ -14,18 +15,18 @@ SOUND = range(10)
 LENGTH = 60
 
 
-def _steps(seed: int) -> list[ModelStep]:
-    return sample(tell(seed, LENGTH), CLIENTS, LENGTH)
+def _steps(story: list[Request]) -> list[ModelStep]:
+    return sample(story, CLIENTS, LENGTH)
 
 
 @pytest.fixture(scope="module")
 def verdict() -> Verdict:
     """Of the sound histories, then of one with each fault: one run of TLC."""
-    histories = [_steps(seed) for seed in SOUND]
+    stories = [tell(seed, LENGTH) for seed in SOUND]
     for plant in PLANTED.values():
         with plant():
-            histories.append(_steps(1))
-    return validate(histories)
+            stories.append(tell(1, LENGTH))
+    return validate(list(map(_steps, stories)))
 
 
 def test_histories_of_the_core_are_behaviours_of_the_model(verdict: Verdict) -> None:
