@@ -149,7 +149,7 @@ def _plan(seed: int) -> dict[str, Any]:
     }
     if seed % 3 == 0:  # many tasks crowd at few resources
         return {**plan, "tasks": 6, "names": chance.choice([1, 2]), "turns": 60}
-    return {**plan, "tasks": 24, "names": 16, "turns": 150}
+    return {**plan, "tasks": 24, "names": 16, "turns": 50}
 
 
 if __name__ == "__main__":
