@@ -380,6 +380,10 @@ class _Chain:
             self._left -= 1
             return changes.pop(0)
         for change in self._doubtful.get(version, ()):
+            # Whatever removes the record leaves no version, and is not the only one.
+            if self._changes.get(None) and self._same(change.after, NOTHING):
+                self._doubtful[version].remove(change)
+                return with_fields(change, after=NOTHING, end=None)
             for seen, state in self._seen.items():
                 if seen not in self._made and self._same(change.after, state):
                     self._made.add(seen)

@@ -160,6 +160,20 @@ def test_an_empty_row_ends_by_itself(story: list[Request]) -> None:
     assert len(ordered) == 2
 
 
+def test_a_doubtful_removal_is_applied_if_the_row_was_made_anew(
+    story: list[Request],
+) -> None:
+    first = story[0]
+    again = with_fields(first, now=first.now + 20, end="second")
+    left = with_fields(first, before=first.after, after=State(), now=first.now + 10)
+    removal = with_fields(left, start=first.end, end=None, certain=False)
+    gone = with_fields(left, start="second", end=None, now=first.now + 30)
+    third = with_fields(first, now=first.now + 40, end="third")
+    history = [third, gone, again, removal, first]
+    ends = [one.end for one in in_order(history, same_state(CASSANDRA))]
+    assert ends == [first.end, None, "second", None, "third"]
+
+
 # -------------------------------------------------------------------- the replies
 
 
