@@ -255,6 +255,17 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def traces(session: nox.Session) -> None:
+    """Record a store under load, and replay each command by the core (TLC needs Java).
+
+    `-- STORE [COMMANDS]`: redis, sqlite, postgresql or cassandra, on a server of its
+    own; 10,000 commands unless said otherwise.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.traces", *session.posargs)
+
+
+@nox.session
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 

@@ -64,7 +64,9 @@ Acquire(r, x, policy) ==
       joins == x.m = "R" /\ (Fence = "writers" \/ (Fence = "phase" /\ r.grants # {})) IN
   IF Held(r, x.new) THEN r
   ELSE IF MayEnter(asked, i, policy)
-  THEN [Granted(WithoutPlace(r, x.g, x.m), x, IF joins THEN r.last ELSE NewFence(r), r.grants)
+  THEN LET left == WithoutPlace(r, x.g, x.m)
+           open == IF x.m = "W" THEN CloseWindow(left) ELSE left IN
+       [Granted(open, x, IF joins THEN r.last ELSE NewFence(r), r.grants)
           EXCEPT !.upgraded = FALSE]
   ELSE [asked EXCEPT !.queue[i].t = x.new]
 Release(r, t) ==  \* withdraw is the same: whatever became of this ticket
@@ -74,7 +76,8 @@ CanMove(r, x, from) == ~Held(r, x.new) /\ Held(r, x.old) /\ GrantOf(r, x.old).m 
 Downgrade(r, x) == IF CanMove(r, x, "W") THEN Moved(r, x) ELSE r
 Upgrade(r, x) ==
   IF ~CanMove(r, x, "R") \/ UpgradeConflict(r, x.g) THEN r
-  ELSE IF MayUpgrade(r, x.g) THEN [Moved(r, x) EXCEPT !.slot = {}, !.upgraded = TRUE]
+  ELSE IF MayUpgrade(r, x.g)
+  THEN [Moved(CloseWindow(r), x) EXCEPT !.slot = {}, !.upgraded = TRUE]
   ELSE [r EXCEPT !.slot = @ \cup {x.g}]
 \* no client leaves: readers of the phase stay, waiters go on waiting
 Adopt(r, x) ==
@@ -211,10 +214,14 @@ Change(r) == rec' = Settled(rec, r) /\ UNCHANGED <<clk, late, highest, seen, bad
 Expire(h) == /\ Change([rec EXCEPT !.grants = @ \ {h}])
              /\ cl' = [c \in Clients |-> IF cl[c].t = h.t THEN [cl[c] EXCEPT !.gone = TRUE] ELSE cl[c]]
 ExpirePlace(p) == Change(WithoutPlace(rec, p.g, p.m)) /\ UNCHANGED cl
-GetLate(i) == /\ rec.grants = {} /\ i \in Writers(rec)
-              /\ Change([rec EXCEPT !.queue[i].late = TRUE]) /\ UNCHANGED cl
+\* A client was offered the resource and did not claim it within its window.
+GetLate(i) == /\ (rec.grants = {} /\ i \in Writers(rec)) \/ i \in Admitted(rec)
+              /\ Change([rec EXCEPT !.queue[i].late = TRUE, !.queue[i].admitted = FALSE])
+              /\ UNCHANGED cl
 WindowCloses == /\ WriterWaits(rec) /\ Admitted(rec) # {}
                 /\ Change(CloseWindow(rec)) /\ UNCHANGED cl
+\* A reader's waiting for its upgrade ends: its time is over, or it gave up.
+SlotLapses == rec.slot # {} /\ Change([rec EXCEPT !.slot = {}]) /\ UNCHANGED cl
 Vanish == /\ Forget /\ rec.grants = {} /\ rec.queue = <<>> /\ rec.last > 0
           /\ rec' = [rec EXCEPT !.last = 0] /\ clk' = IF Clock = "back" THEN 0 ELSE clk
           /\ UNCHANGED <<cl, late, highest, seen, bad>>
@@ -226,7 +233,7 @@ Next ==
   \/ \E x \in late : Arrive(x)
   \/ \E h \in rec.grants : Expire(h)
   \/ \E i \in DOMAIN rec.queue : ExpirePlace(rec.queue[i]) \/ GetLate(i)
-  \/ WindowCloses \/ Vanish
+  \/ WindowCloses \/ SlotLapses \/ Vanish
 Spec == Init /\ [][Next]_vars
 Bound == rec.last <= MaxFence /\ clk <= MaxFence
 Symmetry == Permutations(Twice) \cup Permutations(Clients \ Twice)
@@ -250,7 +257,7 @@ Isolated == "disturbed" \notin bad
 NoFalseRefusal == "refused" \notin bad
 Shape == /\ \A i, j \in DOMAIN rec.queue :
               rec.queue[i].g = rec.queue[j].g /\ rec.queue[i].m = rec.queue[j].m => i = j
-         /\ \A i \in DOMAIN rec.queue : IF rec.queue[i].m = "W" THEN ~rec.queue[i].admitted ELSE ~rec.queue[i].late
+         /\ \A i \in DOMAIN rec.queue : rec.queue[i].m = "W" => ~rec.queue[i].admitted
          /\ \A h, k \in rec.grants : h.t = k.t => h = k
          /\ Cardinality(rec.slot) <= 1
 =============================================================================

@@ -42,7 +42,11 @@ Asked(r, new) ==
   ELSE [r EXCEPT !.queue = Append(@, new)]
 
 Writers(r) == {i \in DOMAIN r.queue : r.queue[i].m = "W" /\ ~r.queue[i].late}
-Admitted(r) == {i \in DOMAIN r.queue : r.queue[i].m = "R" /\ r.queue[i].admitted}
+Admitted(r) ==
+  {i \in DOMAIN r.queue : r.queue[i].m = "R" /\ r.queue[i].admitted /\ ~r.queue[i].late}
+\* Readers that wait although they would claim the resource if it were offered.
+Unadmitted(r) ==
+  {i \in DOMAIN r.queue : r.queue[i].m = "R" /\ ~r.queue[i].admitted /\ ~r.queue[i].late}
 WriterWaits(r) == Writers(r) # {} \/ r.slot # {}
 
 \* may_enter(): may the client of entry i be granted now?
@@ -74,7 +78,8 @@ Settled(before, r) ==
       s == [r EXCEPT !.slot = {g \in @ : \E h \in known : h.g = g /\ h.m = "R"}]
       ended == Writing(before) /\ ~Writing(s)
       overtook == UpgradeYields /\ before.upgraded /\ Writers(s) # {} IN
-  IF (ended /\ ~overtook) \/ (~Writing(s) /\ ~WriterWaits(s)) THEN AdmitWaiting(s) ELSE s
+  IF (ended /\ ~overtook) \/ (~Writing(s) /\ ~WriterWaits(s) /\ Unadmitted(s) # {})
+  THEN AdmitWaiting(s) ELSE s
 
 \* The admission window closes.
 CloseWindow(r) ==

@@ -16,12 +16,16 @@ YES, NO = "TRUE", "FALSE"
 
 @dataclass(frozen=True)
 class Module:
-    """A model: its constants for the implemented rule, and its properties."""
+    """A model: its constants for the implemented rule, and its properties.
+
+    ``lines``: further lines of TLC's configuration; ``spec``: the behaviours to check.
+    """
 
     defaults: Mapping[str, str]
     safe: tuple[str, ...]
     live: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    spec: str = "Spec"
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,20 @@ MODULES = {
         lines=("CONSTRAINT Bound",),
     ),
 }
+
+# Recorded histories (tests/traces): not in CONFIGS, as the histories are a module of
+# their own.
+TRACES = Module(
+    defaults={
+        name: text
+        for name, text in MODULES["LockRec"].defaults.items()
+        if name != "Clients"
+    },
+    safe=("Exclusion", "OnePhase", "FencesRise", "Shape"),
+    lines=("CONSTANT Clients <- Known", "CONSTANT Traces <- Recorded"),
+    spec="TraceSpec",
+)
+MODULES["TraceRec"] = TRACES
 
 SAFE = MODULES["LockRec"].safe
 PERMITS_SAFE = MODULES["Permits"].safe
