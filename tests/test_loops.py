@@ -48,7 +48,8 @@ async def test_marked_asyncio_runs_once_and_on_asyncio(
 
 
 def test_modes_of_the_plugins(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.getini("anyio_mode") != "auto"
+    # Older versions of anyio have no such setting, so it cannot be asked for.
+    assert "anyio_mode" not in pytestconfig.inicfg
     assert pytestconfig.getini("asyncio_mode") == "strict"
 
 
