@@ -341,15 +341,16 @@ def docs(session: nox.Session) -> None:
     run_docs(session, *session.posargs)
 
 
-# What tells nothing of the package under other versions of what it depends on.
+# The loop on other versions: of Python, or of what the package depends on.
 FAST = ("pytest", "-n", "2", "--dist", "worksteal", "-m", "not slow")
 
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel of the last commit twice, and try the wheel with each extra.
+    """Build sdist and wheel of the last commit twice, and try the wheel.
 
-    Both builds have to be the same bytes. The files are left in dist/.
+    Both builds have to be the same bytes. The wheel is installed with each extra. The
+    files are left in dist/.
     """
     install(session, "release", "test")
     build_and_try(session)
@@ -401,6 +402,15 @@ def pythons(session: nox.Session) -> None:
         run_on(session, version)
 
 
+# The other drivers in C have no wheels for it; hiredis is built from its source.
+FREE_THREADED_TOOLS = (
+    *("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "trio", "sniffio"),
+)
+FREE_THREADED_TESTS = (
+    *("tests/core", "tests/runtime", "tests/sync", "tests/embedded"),
+)
+
+
 @nox.session
 def free_threaded(session: nox.Session) -> None:
     """Run the tests that need no driver in C on the free-threaded build of Python.
@@ -408,7 +418,18 @@ def free_threaded(session: nox.Session) -> None:
     Its GIL stays off, also for extensions that do not support that.
     """
     install(session, "test", "build", package=WORKING_COPY)
-    run_free_threaded(session, *session.posargs)
+    python = environment_of(session, "3.13t")
+    session.run(
+        *("uv", "pip", "install", "-q", "--python", python, *FREE_THREADED_TOOLS),
+        *("-e", ".[cli,redis]"),
+    )
+    session.run(python, "-VV", external=True)
+    session.run(
+        *(python, "-m", "pytest", "-n", "2", "-m", "not slow", *FREE_THREADED_TESTS),
+        *session.posargs,
+        env={"PYTHON_GIL": "0"},
+        external=True,
+    )
 
 
 @nox.session
@@ -427,9 +448,9 @@ def release(session: nox.Session) -> None:
     for name in ("least", "newest", "pythons"):
         session.run("nox", "-s", name)
     project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
-    print(NEXT_STEPS.format(version=project["version"]))
+    session.log(NEXT_STEPS.format(version=project["version"]))
     if not audited:
-        print("Not audited (--no-audit): run `nox -s audit` where PyPI is reached.")
+        session.warn("not audited: run `nox -s audit` where PyPI is reached")
 
 
 NEXT_STEPS = """
@@ -568,19 +589,6 @@ def run_on(session: nox.Session, version: str) -> None:
     )
     session.run(python, "-VV", external=True)
     session.run(python, "-m", *FAST, external=True)
-
-
-# Drivers in C have no wheels for it, or turn the GIL on; hiredis is built from source.
-WITHOUT_DRIVERS = (
-    *("tests/core", "tests/runtime", "tests/sync", "tests/embedded"),
-    *("tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py"),
-    *("tests/conformance/test_files.py", "tests/conformance/test_redis.py"),
-)
-
-
-def run_free_threaded(session: nox.Session, *options: str) -> None:
-    """Run the tests of what works without drivers in C, the GIL off."""
-    python = environment_of(session, "3.13t")
 
 
 def environment_of(session: nox.Session, version: str) -> str:

@@ -1,7 +1,7 @@
 """Builds wheel and sdist of the last commit twice, and checks what they contain.
 
-`python -m tests.release.artifacts DIST` leaves both files in DIST. The two builds differ
-in folder, umask, time zone, locale and way (the wheel from the sdist, the wheel from the
+`python -m tests.release.artifacts DIST` leaves both files in DIST. The builds differ in
+folder, umask, time zone, locale and way (the wheel from the sdist, the wheel from the
 tree), so equal bytes show that others can rebuild what was published.
 """
 
@@ -155,11 +155,11 @@ def machine_paths(contents: Mapping[str, bytes]) -> Iterator[str]:
 def main(arguments: Sequence[str]) -> int:
     """Build and check; return the exit code."""
     (target,) = map(Path, arguments)
-    if changed := git("status", "--porcelain"):
-        print(f"not committed, so not built:\n{changed}", end="")
+    changed = git("status", "--porcelain").splitlines()
     with tempfile.TemporaryDirectory(prefix="release-") as scratch:
         one, other = (build(Path(scratch), way) for way in WAYS)
-        problems = list(differences(one, other))
+        problems = [f"not committed, so not built: {line}" for line in changed]
+        problems += differences(one, other)
         sources = committed()
         for name, path in one.items():
             check = wheel_problems if name.endswith(".whl") else sdist_problems

@@ -1,7 +1,7 @@
 """Installs a wheel with each extra in an empty environment, and uses it there.
 
-`python -m tests.release.installed WHEEL FOLDER`: the environments are made in FOLDER. The
-one with all extras is kept, for the SBOM.
+`python -m tests.release.installed WHEEL FOLDER` makes the environments in FOLDER. The
+one with all extras is for the SBOM, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKAGE = "aiorwlock_remote"
 MODULES = {
     "": ("sync", "testing.memory", "backends.sqlite.store", "backends.files.store"),
     "aiohttp": ("integrations.aiohttp", "integrations.board"),
-    "board": ("cli.board", "integrations.board.starlette"),
+    "board": ("cli.board", "integrations.board.asgi"),
     "cassandra": ("backends.cassandra", "backends.cassandra.store"),
     "cli": ("cli.main", "cli.exporter"),
     "django": ("integrations.django",),
@@ -34,7 +34,7 @@ MODULES = {
     "sqlalchemy": ("integrations.sqlalchemy",),
     "starlette": ("integrations.starlette",),
 }
-"""What an extra is for: the modules that have to be importable with that extra alone."""
+"""The modules that have to be importable with one extra alone."""
 USE = f"""
 import asyncio, importlib, sys, tempfile
 import {PACKAGE}
@@ -43,7 +43,7 @@ for name in sys.argv[1:]:
 
 async def main():
     folder = tempfile.mkdtemp()
-    for url in "memory://", f"sqlite:///{{folder}}/locks.db", f"file:///{{folder}}/locks":
+    for url in "memory://", f"sqlite:///{{folder}}/locks.db", f"file://{{folder}}/locks?create=yes":
         async with {PACKAGE}.connect(url) as locks:
             async with locks.mutex("order", 42) as held:
                 assert await locks.mutex("order", 42).locked()

@@ -1,6 +1,6 @@
 """Checks the licences of all that an installation with every extra brings along.
 
-The allowed ones are in `pyproject.toml`. `python -m tests.release.licences` prints a table.
+`python -m tests.release.licences` prints them. `pyproject.toml` has the allowed ones.
 """
 
 from __future__ import annotations

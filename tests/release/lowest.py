@@ -1,7 +1,7 @@
 """The lowest versions that `pyproject.toml` allows, as constraints for `nox -s least`.
 
-`python -m tests.release.lowest FILE` writes one line for each package that the extras name.
-It fails if a bound is lower than what all extras together can be installed with: such a
+`python -m tests.release.lowest FILE` has a line for each package that extras name. It
+fails if a bound is lower than what all extras together can be installed with: such a
 bound would never be tested.
 """
 

@@ -1,8 +1,9 @@
 """Finds an interpreter of each Python that the package supports.
 
-`python -m tests.release.pythons 3.14` prints where it is: on `PATH`, or fetched from a newer
-Debian suite as the servers of the tests are (`tests/servers/roots.py`). `3.13t`, the
-free-threaded build, is in no suite; it is built from Debian's source, once per machine.
+`python -m tests.release.pythons 3.14` prints its path. The interpreter is on `PATH`, or
+is fetched from a newer Debian suite as the servers of the tests are
+(`tests/servers/roots.py`). `3.13t`, the free-threaded build, is in no suite: it is
+built from Debian's source, once per machine.
 """
 
 from __future__ import annotations
