@@ -402,36 +402,6 @@ def pythons(session: nox.Session) -> None:
         run_on(session, version)
 
 
-# The other drivers in C have no wheels for it; hiredis is built from its source.
-FREE_THREADED_TOOLS = (
-    *("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "trio", "sniffio"),
-)
-FREE_THREADED_TESTS = (
-    *("tests/core", "tests/runtime", "tests/sync", "tests/embedded"),
-)
-
-
-@nox.session
-def free_threaded(session: nox.Session) -> None:
-    """Run the tests that need no driver in C on the free-threaded build of Python.
-
-    Its GIL stays off, also for extensions that do not support that.
-    """
-    install(session, "test", "build", package=WORKING_COPY)
-    python = environment_of(session, "3.13t")
-    session.run(
-        *("uv", "pip", "install", "-q", "--python", python, *FREE_THREADED_TOOLS),
-        *("-e", ".[cli,redis]"),
-    )
-    session.run(python, "-VV", external=True)
-    session.run(
-        *(python, "-m", "pytest", "-n", "2", "-m", "not slow", *FREE_THREADED_TESTS),
-        *session.posargs,
-        env={"PYTHON_GIL": "0"},
-        external=True,
-    )
-
-
 @nox.session
 def release(session: nox.Session) -> None:
     """Check all that a release needs, and stop before publishing.

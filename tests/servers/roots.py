@@ -87,37 +87,13 @@ def _fetch(suite: str, packages: Sequence[str], folder: Path) -> None:
     fetching.rename(folder)
 
 
-def source_of(suite: str, package: str, folder: Path) -> Path:
-    """The upstream source of a package, unpacked below `folder`."""
-    apt = folder / "apt"
-    get = _apt_get(suite, apt, "deb-src")
-    run = partial(_run, suite=suite, packages=[package])
-    run(*get, "update")
-    run(*get, "source", "--download-only", "--tar-only", package, cwd=apt)
-    (archive,) = apt.glob("*.orig.tar.*")
-    source = folder / "source"
-    source.mkdir()
-    unpack = needed("tar", "tar")
-    run(unpack, "-xf", archive, "-C", source, "--strip-components=1")
-    return source
-
-
 def _downloaded(suite: str, packages: Sequence[str], apt: Path) -> list[Path]:
-    """The packages and what they depend on."""
-    get = _apt_get(suite, apt, "deb")
-    run = partial(_run, suite=suite, packages=packages)
-    run(*get, "update")
-    run(*get, "install", "--download-only", *packages)
-    return sorted((apt / "cache" / "archives").glob("*.deb"))
-
-
-def _apt_get(suite: str, apt: Path, kind: str) -> list[str | Path]:
-    """`apt-get` with state of its own in a folder; the machine's stays as it is."""
+    """The packages and what they depend on; apt's own state stays as it is."""
     for name in ("lists/partial", "cache/archives/partial"):
         (apt / name).mkdir(parents=True)
     (apt / "status").touch()  # nothing is installed there
     signed = f"[signed-by={KEYS}] " if KEYS.exists() else ""
-    (apt / "sources.list").write_text(f"{kind} {signed}{_mirror()} {suite} main\n")
+    (apt / "sources.list").write_text(f"deb {signed}{_mirror()} {suite} main\n")
     options = {
         "Acquire::Retries": "3",
         "APT::Install-Recommends": "false",
@@ -133,10 +109,16 @@ def _apt_get(suite: str, apt: Path, kind: str) -> list[str | Path]:
         "Dir::State::lists": apt / "lists",
         "Dir::State::status": apt / "status",
     }
-    get: list[str | Path] = [needed("apt-get", "apt"), "-q", "-y"]
+    get = [needed("apt-get", "apt"), "-q", "-y"]
     for name, value in options.items():
         get += ["-o", f"{name}={value}"]
-    return get
+    _run(*get, "update", packages=packages, suite=suite)
+    _run(
+        *(*get, "install", "--download-only", *packages),
+        packages=packages,
+        suite=suite,
+    )
+    return sorted((apt / "cache" / "archives").glob("*.deb"))
 
 
 def _mirror() -> str:
@@ -161,12 +143,9 @@ def _mirror() -> str:
     pytest.fail(f"apt has no mirror of Debian's {system['VERSION_CODENAME']}")
 
 
-def _run(
-    *command: str | Path, suite: str, packages: Sequence[str], cwd: Path | None = None
-) -> None:
+def _run(*command: str | Path, suite: str, packages: Sequence[str]) -> None:
     done = subprocess.run(
         command,
-        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
