@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 from pathlib import Path
@@ -216,8 +215,7 @@ def test_what_another_loop_occupied(books: Occupancies) -> None:
         kept.clear()
         gc.collect()  # an error that was caught may know of it
 
-    # Not by anyio, whose older versions keep what was passed to `run`.
-    kept = [asyncio.run(occupy())]
-    asyncio.run(use(kept[0]))
+    kept = [anyio.run(occupy)]
+    anyio.run(use, kept[0])
     with pytest.warns(ResourceWarning, match="was dropped"):
         drop()
