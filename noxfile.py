@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import sys
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 import nox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 nox.needs_version = ">=2026.8.10"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -26,7 +24,7 @@ nox.options.sessions = ["lint", "layers", "typecheck", "fast"]
 
 ROOT = Path(__file__).parent
 PACKAGE = "aiorwlock_remote"
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 CONSTRAINTS = ("-c", "constraints.txt")
 
 # On PATH pyenv has a stand-in for each of its versions, which fails unless that version
@@ -377,25 +375,97 @@ def docs(session: nox.Session) -> None:
     run_docs(session, *session.posargs)
 
 
+# The loop on other versions: of Python, or of what the package depends on.
+FAST = ("pytest", "-n", "2", "--dist", "worksteal", "-m", "not slow")
+
+
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel into dist/, and try the wheel in an empty environment."""
-    install(session, "build")
-    dist = ROOT / "dist"
-    shutil.rmtree(dist, ignore_errors=True)
-    # The wheel is built from the sdist, so the sdist is proved complete as well.
-    session.run("python", "-m", "build", "--no-isolation", "--outdir", str(dist))
-    (wheel,) = dist.glob("*.whl")
-    if missing := set(package_files()) - set(zipfile.ZipFile(wheel).namelist()):
-        session.error(f"not in the wheel: {', '.join(sorted(missing))}")
+    """Build sdist and wheel of the last commit twice, and try the wheel.
 
-    clean = Path(session.create_tmp(), "clean")
-    session.run("uv", "venv", "-q", "--clear", "--python", sys.executable, str(clean))
-    python = str(clean / "bin" / "python")
-    session.run("uv", "pip", "install", "--python", python, *CONSTRAINTS, str(wheel))
-    # -I keeps the working copy off the path: what is imported is the wheel.
-    code = f"import {PACKAGE} as p; print(p.__version__, p.__file__)"
-    session.run(python, "-I", "-c", code, external=True)
+    Both builds have to be the same bytes. The wheel is installed with each extra. The
+    files are left in dist/.
+    """
+    install(session, "release", "test")
+    build_and_try(session)
+
+
+@nox.session
+def licences(session: nox.Session) -> None:
+    """Check the licences of all that the extras install."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.release.licences")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Ask PyPI for known vulnerabilities of the pins, and of what each extra installs.
+
+    What could not be asked is an error, too.
+    """
+    install(session, "release")
+    run_audit(session)
+
+
+@nox.session(python=VERSIONS[0])
+def least(session: nox.Session) -> None:
+    """Run the fast tests on the lowest versions that pyproject.toml allows."""
+    session.install(*CONSTRAINTS, "packaging", "uv")
+    lowest = Path(session.create_tmp(), "lowest.txt")
+    session.run("python", "-m", "tests.release.lowest", str(lowest))
+    install_unpinned(session, "-c", str(lowest))
+    session.run(*FAST, *session.posargs)
+
+
+@nox.session
+def newest(session: nox.Session) -> None:
+    """Run the fast tests on the newest versions of everything, without constraints."""
+    install_unpinned(session, "--upgrade")
+    session.run(*FAST, *session.posargs)
+
+
+@nox.session
+def pythons(session: nox.Session) -> None:
+    """Run the fast tests on each supported Python; fetch those that are missing.
+
+    `-- 3.14 3.15` for some, or for others than the supported; see
+    `tests/release/pythons.py`.
+    """
+    install(session, "test", "build", package=WORKING_COPY)
+    for version in session.posargs or VERSIONS:
+        run_on(session, version)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Check all that a release needs, and stop before publishing.
+
+    `-- --no-audit` on a machine that cannot reach PyPI's vulnerability service.
+    """
+    audited = "--no-audit" not in session.posargs
+    install(session, "release", "test", package=WORKING_COPY)
+    session.run("pytest", "-q", "tests/release", "tests/test_project.py")
+    if audited:
+        run_audit(session)
+    build_and_try(session)
+    session.run("python", "-m", "tests.release.licences")
+    for name in ("least", "newest", "pythons"):
+        session.run("nox", "-s", name)
+    project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
+    session.log(NEXT_STEPS.format(version=project["version"]))
+    if not audited:
+        session.warn("not audited: run `nox -s audit` where PyPI is reached")
+
+
+NEXT_STEPS = """
+dist/ has {version}, checked and not published. What is left:
+  1. CHANGELOG.md: the version and the date instead of [Unreleased]; commit.
+  2. git tag -s v{version} -m v{version} && git push origin v{version}
+     The workflow `release` builds the tag anew and waits for an approval.
+  3. Compare its files with dist/ (sha256sum dist/*), then approve.
+  4. Add dist/*.cdx.json, the SBOM, to the release.
+  5. The next version in pyproject.toml and __init__.py, and a new [Unreleased].
+"""
 
 
 @nox.session
@@ -463,8 +533,72 @@ def run_docs(session: nox.Session, *options: str) -> None:
     session.run("python", "docs/check_site.py", "docs/_build/html")
 
 
-def package_files() -> Iterator[str]:
-    """Yield every file of the package: code, py.typed, *.lua, *.sql and *.cql texts."""
-    for path in (ROOT / PACKAGE).rglob("*"):
-        if path.is_file() and path.suffix not in {".pyc", ".pyo"}:
-            yield path.relative_to(ROOT).as_posix()
+def install_unpinned(session: nox.Session, *options: str) -> None:
+    """Install the tests and all extras without `constraints.txt`."""
+    project = nox.project.load_toml(ROOT / "pyproject.toml")
+    wanted = nox.project.dependency_groups(project, "test")
+    session.install(*options, *WORKING_COPY.split(), *wanted)
+
+
+def build_and_try(session: nox.Session) -> None:
+    """Build into dist/, try the wheel in empty environments, and write an SBOM."""
+    dist = ROOT / "dist"
+    session.run("python", "-m", "tests.release.artifacts", str(dist))
+    built = [str(path) for path in sorted(dist.iterdir())]
+    session.run("twine", "check", "--strict", *built)
+    (wheel,) = dist.glob("*.whl")
+    folder = Path(session.create_tmp(), "installed")
+    session.run("python", "-m", "tests.release.installed", str(wheel), str(folder))
+    session.run(
+        *("cyclonedx-py", "environment", str(folder / "all" / "bin" / "python")),
+        *("--pyproject", "pyproject.toml", "--output-reproducible"),
+        *("--output-format", "JSON", "-o", f"{wheel.with_suffix('.cdx.json')}"),
+    )
+
+
+def run_audit(session: nox.Session) -> None:
+    """Audit the pins, and the newest versions that each extra would install."""
+    folder = Path(session.create_tmp())
+    session.run(*AUDIT, "-r", "constraints.txt")
+    project = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
+    for extra in project["optional-dependencies"]:
+        pins = folder / f"{extra}.txt"
+        session.run(
+            *("uv", "pip", "compile", "-q", "pyproject.toml", "--extra", extra),
+            *("--no-header", "--no-annotate", "-o", str(pins)),
+            *("--no-emit-index-url", "--no-emit-find-links"),
+        )
+        session.run(*AUDIT, "-r", str(pins))
+
+
+# Strict: a package that the service does not know, or a service that is not reached,
+# is an error. Otherwise pip-audit would report no vulnerability.
+AUDIT = (
+    "pip-audit",
+    "--strict",
+    "--no-deps",
+    "--disable-pip",
+    "--progress-spinner=off",
+)
+
+
+def run_on(session: nox.Session, version: str) -> None:
+    """Run the fast tests on one version of Python, in an environment of its own."""
+    python = environment_of(session, version)
+    project = nox.project.load_toml(ROOT / "pyproject.toml")
+    wanted = nox.project.dependency_groups(project, "test")
+    session.run(
+        *("uv", "pip", "install", "-q", "--python", python, *CONSTRAINTS),
+        *(*WORKING_COPY.split(), *wanted),
+    )
+    session.run(python, "-VV", external=True)
+    session.run(python, "-m", *FAST, external=True)
+
+
+def environment_of(session: nox.Session, version: str) -> str:
+    """Make an environment with a version of Python; return its interpreter."""
+    found = session.run("python", "-m", "tests.release.pythons", version, silent=True)
+    path = Path(session.create_tmp(), version)
+    interpreter = str(found).strip().splitlines()[-1]
+    session.run("uv", "venv", "-q", "--clear", "--python", interpreter, str(path))
+    return str(path / "bin" / "python")

@@ -7,6 +7,7 @@ everything passes and trio was never tried. These are the canaries for that.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import anyio.lowlevel
 import pytest
@@ -48,7 +49,8 @@ async def test_marked_asyncio_runs_once_and_on_asyncio(
 
 
 def test_modes_of_the_plugins(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.getini("anyio_mode") != "auto"
+    with suppress(ValueError):  # older versions of anyio have no such setting
+        assert pytestconfig.getini("anyio_mode") != "auto"
     assert pytestconfig.getini("asyncio_mode") == "strict"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -39,6 +41,26 @@ class _UncancelledStart(Coroutine[Any, Any, None]):
 
     def __await__(self) -> Any:  # noqa: ANN401 - as above
         return self._coroutine.__await__()
+
+
+class _Forking(threading.local):
+    # The task in which this thread forks. The code of that task runs on in the child
+    # process, where asyncio has no current task since Python 3.14.
+    task: asyncio.Task[Any] | None = None
+
+    def remember(self) -> None:
+        try:
+            self.task = asyncio.current_task()
+        except RuntimeError:  # a thread without an event loop
+            self.task = None
+
+    def forget(self) -> None:
+        self.task = None
+
+
+_forking = _Forking()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_forking.remember, after_in_parent=_forking.forget)
 
 
 class AsyncioEventLoop:
@@ -96,6 +118,6 @@ class AsyncioEventLoop:
         return self._loop.is_closed()  # a loop that only stopped may run again
 
     def _task(self) -> asyncio.Task[Any]:
-        task = asyncio.current_task(self._loop)
+        task = asyncio.current_task(self._loop) or _forking.task
         assert task is not None
         return task

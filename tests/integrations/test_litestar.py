@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import httpx
 import pytest
 from litestar import Controller, Litestar, Request, Response, get, patch, post
-from litestar.params import FromPath, JSONBody
+from litestar.params import Body, Parameter
 
 from aiorwlock_remote import ConfigurationError, LockLost, connect
 from aiorwlock_remote.integrations.litestar import (
@@ -35,7 +35,7 @@ TEXT = "6F9619FF-8B86-D011-B42D-00CF4FC964FF"
 
 @get("/orders/{id:int}")
 @hold("order:{id:int}", timeout=0.1)
-async def show(request: AnyRequest, id: FromPath[int]) -> str:  # noqa: A002
+async def show(request: AnyRequest, id: Annotated[int, Parameter()]) -> str:  # noqa: A002
     held = get_held(request)
     held.check()
     return f"{held.resource} {id} {fence_header(held)}"
@@ -55,7 +55,9 @@ class Orders(Controller):
 
     @post()
     @hold("order:{id:str}/{query.x:int}/{body.y:uuid}")
-    async def post(self, request: AnyRequest, data: JSONBody[dict[str, str]]) -> str:
+    async def post(
+        self, request: AnyRequest, data: Annotated[dict[str, str], Body()]
+    ) -> str:
         return f"{get_held(request).name} {data['y']}"
 
 
@@ -181,7 +183,7 @@ async def test_what_does_not_fit_is_refused() -> None:
 
     @get("/orders/{id:str}")
     @hold("order:{id}")
-    async def misread(request: AnyRequest, id: FromPath[int]) -> None: ...  # noqa: A002
+    async def misread(request: AnyRequest, id: Annotated[int, Parameter()]) -> None: ...  # noqa: A002
 
     for handler, why in ((misnamed, r"needs \{id\}"), (misread, "7 and 007")):
         app = Litestar([handler], plugins=[add_locks(connect("memory://"))])

@@ -136,8 +136,12 @@ ORDER = "order", "write"
 
 async def test_what_is_so_now(locks: Locks, reader: InMemoryMetricReader) -> None:
     mutex = locks.mutex("order", 1)
+
+    async def wait() -> None:
+        await mutex.acquire()
+
     async with mutex, anyio.create_task_group() as tasks:
-        tasks.start_soon(mutex.acquire)
+        tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
         found = points(reader)
         for name in ("rwlock.held", "rwlock.waiting"):

@@ -117,9 +117,13 @@ async def test_the_oldest(registry: CollectorRegistry, locks: Locks) -> None:
 async def test_the_longest_wait(registry: CollectorRegistry, locks: Locks) -> None:
     name = "rwlock_longest_wait_timestamp_seconds"
     mutex = locks.mutex("order", 1)
+
+    async def wait() -> None:
+        await mutex.acquire()
+
     async with mutex, anyio.create_task_group() as tasks:
         assert value(registry, name) == math.inf
-        tasks.start_soon(mutex.acquire)
+        tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
         assert 0 < time.time() - value(registry, name) < 60
         tasks.cancel_scope.cancel()

@@ -129,8 +129,12 @@ async def test_who_has_not_been_told_cannot_lose_it(
 ) -> None:
     """The store has granted, as ``locked()`` shows; the acquire has not returned."""
     store.link.hold_back = True
+
+    async def wait() -> None:
+        await locks.mutex(*NAME).acquire()
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(locks.mutex(*NAME).acquire)
+        tasks.start_soon(wait)
         while not await rival.mutex(*NAME).locked():
             await anyio.lowlevel.checkpoint()
         with pytest.raises(LookupError, match="its acquire has not returned yet"):

@@ -1,0 +1,1 @@
+"""What is checked before a release: `nox -s release` runs all of it."""
