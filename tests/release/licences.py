@@ -9,8 +9,10 @@ import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
+from email.message import Message
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import cast
 
 from packaging.requirements import Requirement
 
@@ -59,7 +61,7 @@ def dependencies(name: str = NAME, *extras: str) -> dict[str, Distribution]:
 
 def licence(package: Distribution) -> str:
     """Return a package's licence as an SPDX expression; "" if it tells none."""
-    metadata = package.metadata
+    metadata = cast("Message", package.metadata)
     if expression := metadata.get("License-Expression"):
         return expression
     classifiers = metadata.get_all("Classifier") or []

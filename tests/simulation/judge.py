@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from aiorwlock_remote import Held
+from aiorwlock_remote import Held, sync
 from tests.simulation.world import BEGIN
 
 InDoubt = Callable[[float, Collection[str]], bool]
@@ -39,7 +39,9 @@ class Judge:
         self.visits: list[Visit] = []
         self._touches: dict[str, list[tuple[float, int, Visit]]] = defaultdict(list)
 
-    def enters(self, held: Held, who: str, time: float, limit: int = 1) -> Visit:
+    def enters(
+        self, held: Held | sync.Held, who: str, time: float, limit: int = 1
+    ) -> Visit:
         visit = Visit(held.resource, held.mode, held.fence, who, limit)
         self.visits.append(visit)
         self.touches(visit, time)

@@ -37,7 +37,7 @@ class ThreadsWorking(Working):
     def begin(self) -> None:
         self.threads: list[SimulatedThread] = []
         name = f"{self.process.name} main"
-        SimulatedThread(self.process, self._work, name)
+        SimulatedThread(self.process, self._main, name)
 
     def cancel_one(self, random: Random) -> None:
         threads = [thread for thread in self.threads if thread.is_alive()]
@@ -46,7 +46,7 @@ class ThreadsWorking(Working):
             self._tell(f"{thread.name} is interrupted")
             thread.interrupt(Interrupted())
 
-    def _work(self) -> None:
+    def _main(self) -> None:
         run, names = self.run, range(self.run.plan.tasks)
         locks = self._open()
         self.threads = [

@@ -17,6 +17,7 @@ from aiorwlock_remote import (
     LockTimeout,
     NotOwner,
     connect,
+    sync,
 )
 from aiorwlock_remote.errors import AcquireUncertain, Closed, UpgradeConflict
 from aiorwlock_remote.locks.connect import open_in
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenario import Run
 
 PERMITS = 2
+AnyHeld = Held | sync.Held
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Working:
         self.closing = False
 
     def begin(self) -> None:
-        self._main = self.process.start(self._work(), f"{self.process.name} main")
+        self._task = self.process.start(self._work(), f"{self.process.name} main")
 
     async def _work(self) -> None:
         run, plan = self.run, self.run.plan
@@ -225,12 +227,12 @@ class Working:
             await self._pass_time(random)
             self._touch(moved, visit)
 
-    def _enters(self, held: Held, name: str, limit: int = 1) -> Visit:
+    def _enters(self, held: AnyHeld, name: str, limit: int = 1) -> Visit:
         held.check()
         self._tell(f"{name} has {held.resource} ({held.mode}), fence {held.fence}")
         return self.run.judge.enters(held, name, self.process.time, limit)
 
-    def _touch(self, held: Held, visit: Visit) -> None:
+    def _touch(self, held: AnyHeld, visit: Visit) -> None:
         held.check()
         self.run.judge.touches(visit, self.process.time)
 
