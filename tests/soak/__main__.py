@@ -62,6 +62,14 @@ def commit() -> str:
     return told.stdout.strip()
 
 
+def command_of(given: argparse.Namespace) -> str:
+    """Return the command of this run, without paths of this machine."""
+    command = f"python -m tests.soak {given.store} {given.hours:g} --seed {given.seed}"
+    if given.operations < sys.maxsize:
+        command += f" --operations {given.operations} --faults {given.faults}"
+    return command
+
+
 def main() -> None:
     given = arguments(sys.argv[1:])
     logging.disable()  # the faults are told of
@@ -74,7 +82,7 @@ def main() -> None:
             "date": f"{began:%Y-%m-%d}",
             "began": f"{began:%Y-%m-%d %H:%M} UTC",
             "commit": commit(),
-            "command": " ".join(["python -m tests.soak", *sys.argv[1:]]),
+            "command": command_of(given),
             "seed": given.seed,
             "machine": machine(),
             "cores": os.cpu_count(),

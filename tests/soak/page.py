@@ -134,6 +134,8 @@ def details(run: Run) -> Iterator[str]:
     )
     for problem in run["problems"]:
         yield f"**{problem}**"
+    if "remark" in run:  # added by hand: what was found out afterwards
+        yield run["remark"]
     yield ""
     yield from table(
         (
