@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import patch
 
 from aiorwlock_remote.sync import background
-from aiorwlock_remote.sync.twins import SyncGrant
 from tests.simulation.planted import plant
 
 
@@ -19,18 +18,6 @@ def an_interrupted_call_goes_on() -> AbstractContextManager[Any]:
         kept.append(self)
 
     return patch.object(background._Call, "abandon", broken)
-
-
-@plant("sync")
-def an_interrupted_body_keeps_its_grant() -> AbstractContextManager[Any]:
-    sound = SyncGrant.__exit__
-
-    def broken(self: SyncGrant[Any], kind: Any, exc: Any, traceback: Any) -> None:
-        if exc is None:
-            sound(self, kind, exc, traceback)
-        self._left = True
-
-    return patch.object(SyncGrant, "__exit__", broken)
 
 
 @plant("sync")

@@ -114,7 +114,6 @@ class RedisServers(SimulatedServer):
             partial(self._cut, random),
             partial(self._cut, random),
             partial(self._silence, random),
-            partial(self._part, random),
             partial(self._forget_scripts, random),
             partial(self._set_back, random),
         ]
@@ -165,8 +164,7 @@ class RedisServers(SimulatedServer):
             wire.go_silent()
             self._silenced.append(wire)
 
-    def _part(self, random: Random) -> None:
-        # The network between a process and the servers is away.
+    def part(self, random: Random) -> None:
         if wires := self._wires():
             process = random.choice(wires).process
             self.away[process] = self.world.now + random.uniform(0.5, 4.0)
@@ -345,7 +343,7 @@ class Failovers(RedisServers):
 
     def faults(self, random: Random) -> list[Callable[[], object]]:
         fail_over = partial(self._fail_over, random)
-        return [*super().faults(random), fail_over, fail_over, fail_over]
+        return [*super().faults(random), *[fail_over] * 6]
 
     def hang(self, seconds: float) -> None:
         # A Sentinel that hangs is one of three; the primary matters.
@@ -363,7 +361,7 @@ class Failovers(RedisServers):
         if self._busy:
             return
         self._busy = True
-        planned = random.random() < 0.5
+        planned = random.random() < 0.7
         old = self.nodes[self._primary]
         lag = random.choice([0.0, 0.05] if planned else [0.0, 0.1, 1.0])
         self.world.tell(
@@ -398,6 +396,9 @@ class Failovers(RedisServers):
         for sentinel, seconds in zip(others, latest, strict=True):
             learn = partial(sentinel.learn, (self._epoch, new))
             self.world.after(random.uniform(0.0, seconds), learn)
+        # Somebody comes to the new primary before the others have left the former.
+        for _ in range(2):
+            self.world.after(random.uniform(0.1, 2.0), partial(self._cut, random))
         wait = random.uniform(6.0, 10.0) if planned else 1.0
         self.world.after(wait, partial(self._demote, former))
 

@@ -123,20 +123,21 @@ class Faults:
         run, random = self._run, self._random
         network = run.server.network
         network.slow = random.choice([0.0, 0.02, 0.2])
-        network.cut = random.choice([0.0, 0.01, 0.05])
         network.message_lost = random.choice([0.0, 0.05, 0.5])
         network.message_doubled = random.choice([0.0, 0.1])
         network.message_late = random.choice([0.0, 0.1])
         network.message_forged = random.choice([0.0, 0.05])
         run.world.stall_rate = random.choice([0.0, 0.0005, 0.003])
-        run.world.interrupt_rate = random.choice([0.0, 0.02, 0.1])
+        run.world.interrupt_rate = random.choice([0.0, 0.05, 0.2])
         faults = [
             *run.server.faults(random),
             *(self._cancel, self._cancel, self._freeze, self._kill, self._hang),
+            partial(run.server.part, random),
         ]
         for _ in range(random.randint(1, 12)):
             strike = partial(self._strike, random.choice(faults))
             run.world.after(random.uniform(0.0, FAULTY_SECONDS), strike)
+        network.cut = random.choice([0.0, 0.01, 0.05])
 
     def heal(self) -> None:
         self._run.heal()

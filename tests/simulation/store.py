@@ -137,16 +137,16 @@ class SimulatedServer:
 
     def faults(self, random: Random) -> list[Callable[[], object]]:
         """Return faults of connections and servers, each as often as it is likely."""
-        cut, part = partial(self._cut, random), partial(self._part, random)
-        return [cut, cut, part]
+        cut = partial(self._cut, random)
+        return [cut, cut]
 
     def _cut(self, random: Random) -> None:
         for store in self._a_store(random):
             link = random.choice([store.main, store.keeper])
             link.break_down("a fault of the network")
 
-    def _part(self, random: Random) -> None:
-        # The network between a process and the server is away.
+    def part(self, random: Random) -> None:
+        """Keep a process and the server from each other for a while."""
         for store in self._a_store(random):
             until = self.world.now + random.uniform(0.5, 4.0)
             for link in (store.main, store.keeper):

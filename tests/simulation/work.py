@@ -54,7 +54,7 @@ class Plan:
             processes=random.randint(2, 4),
             tasks=random.randint(1, 3),
             rounds=random.randint(3, 6),
-            leases=random.choice([[1.0], [3.0], [1.0, 30.0], [30.0]]),
+            leases=random.choice([[1.0], [1.0], [1.0, 3.0], [1.0, 30.0], [30.0]]),
             kinds=kinds,
             calm=random.random() < 0.2,
         )

@@ -58,7 +58,6 @@ def test_it_finds_nothing(site: Site, tmp_path: Path) -> None:
     assert sum(fault["count"] for fault in figures["faults"].values()) >= 5
     assert figures["operations"] > 500
     assert figures["judge"]["counts"]["grants"] > 200
-    assert figures["judge"]["turns compared"] > 0
 
 
 @pytest.mark.slow

@@ -136,7 +136,9 @@ class ClientConnectionFactory(ConnectionFactory):
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
-                settings["host"], settings["port"] = await _primary_of(self._pool)
+                settings["host"], settings["port"] = await _primary_of(
+                    self._pool, finder
+                )
             except Exception as exc:
                 raise from_client(exc, options.where) from exc
         transport = await _connected(options, protocol, made, settings)
@@ -370,23 +372,35 @@ def _is_theirs(kind: type, *names: str) -> bool:
     return theirs and kind.__name__ in names
 
 
-async def _primary_of(pool: ClientObject) -> tuple[str, int]:
+async def _primary_of(pool: ClientObject, finder: PrimaryFinder | None) -> Server:
+    """Ask the client's Sentinels, one after the other, as the client does.
+
+    But not only the first that answers: one that has not heard of a failover, of which
+    ``finder`` knows, would keep renewals from the new primary
+    (tests/faults/test_redis_failover.py).
+    """
     theirs = pool.sentinel_manager
-    # A copy keeps every setting, ``force_master_ip`` too, which has no public name. Its
-    # clients of the Sentinels belong to this loop.
-    sentinel = copy(theirs)
-    sentinel.sentinels = [
-        type(known)(
-            host=known.connection_pool.connection_kwargs["host"],
-            port=known.connection_pool.connection_kwargs["port"],
-            **theirs.sentinel_kwargs,
+    failure: Exception = BackendUnavailable(
+        what="the Sentinels name the primary before the failover", nothing_done=True
+    )
+    for known in theirs.sentinels:
+        where = known.connection_pool.connection_kwargs
+        # A client of its own: the other belongs to the user's loop.
+        asked = type(known)(
+            host=where["host"], port=where["port"], **theirs.sentinel_kwargs
         )
-        for known in theirs.sentinels
-    ]
-    try:
-        host, port = await sentinel.discover_master(pool.service_name)
-    finally:
-        for client in sentinel.sentinels:
+        # A copy keeps every setting, ``force_master_ip`` too, which has no public name.
+        sentinel = copy(theirs)
+        sentinel.sentinels = [asked]
+        try:
+            host, port = await sentinel.discover_master(pool.service_name)
+        except Exception as exc:  # noqa: BLE001 - raised if no other answers
+            failure = exc
+            continue
+        finally:
             with suppress(Exception):
-                await client.aclose()
-    return str(host), int(port)
+                await asked.aclose()
+        server = str(host), int(port)
+        if finder is None or not finder.was_left(server):
+            return server
+    raise failure
