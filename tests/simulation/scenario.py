@@ -129,7 +129,7 @@ class Faults:
         network.message_forged = random.choice([0.0, 0.05])
         run.world.stall_rate = random.choice([0.0, 0.0005, 0.003])
         run.world.interrupt_rate = random.choice([0.0, 0.05, 0.2])
-        faults = [
+        faults: list[Callable[[], object]] = [
             *run.server.faults(random),
             *(self._cancel, self._cancel, self._freeze, self._kill, self._hang),
             partial(run.server.part, random),

@@ -9,9 +9,11 @@ import pytest
 from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
-from aiorwlock_remote import Unsupported, connect
+from aiorwlock_remote import BackendUnavailable, Unsupported, connect
 from aiorwlock_remote.backends.redis import RedisBackend, hiredis_reader
 from aiorwlock_remote.backends.redis.clients.connections import _primary_of
+from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.asyncio
@@ -66,7 +68,29 @@ async def test_the_address_that_a_client_forces_is_used_without_its_name() -> No
     original = Named(servers, sentinel_kwargs=settings)  # type: ignore[no-untyped-call]
     original.forced = "10.0.0.9"
     pool = SentinelConnectionPool("primary", original)  # type: ignore[no-untyped-call]
-    assert await _primary_of(pool) == ("10.0.0.9", 6379)
+    assert await _primary_of(pool, None) == ("10.0.0.9", 6379)
+
+
+async def test_a_sentinel_that_names_the_former_primary_is_passed_over() -> None:
+    """It has not heard of the failover yet: the next one is asked."""
+    former, new = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
+
+    class Outdated(Sentinel):
+        async def discover_master(self, service_name: str) -> tuple[str, int]:
+            assert service_name == "primary"
+            (asked,) = self.sentinels
+            first = asked.connection_pool.connection_kwargs["port"] == 1
+            return former if first else new
+
+    servers = [("127.0.0.1", 1), ("127.0.0.1", 2)]
+    pool = SentinelConnectionPool("primary", Outdated(servers))  # type: ignore[no-untyped-call]
+    finder = PrimaryFinder(Sentinels("primary", ()), SystemClock())
+    assert await _primary_of(pool, finder) == former
+    finder.was_left = lambda server: server == former  # type: ignore[method-assign]
+    assert await _primary_of(pool, finder) == new
+    finder.was_left = lambda server: True  # type: ignore[method-assign]  # noqa: ARG005
+    with pytest.raises(BackendUnavailable, match="before the failover"):
+        await _primary_of(pool, finder)
 
 
 async def test_a_hiredis_that_does_not_tell_pushes(
