@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from aiorwlock_remote import sync
 from aiorwlock_remote.errors import BackendError, Closed
 from aiorwlock_remote.sync import background, twins
 from tests.simulation.judge import Visit
-from tests.simulation.work import PERMITS, Working
+from tests.simulation.work import Working
 from tests.simulation.world import (
     SimulatedLock,
     SimulatedProcess,
@@ -24,7 +24,7 @@ from tests.simulation.world import (
 )
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.sync.api import Held, Locks, Semaphore
+    from aiorwlock_remote.sync.api import Held, Locks
 
 
 class Interrupted(BaseException):
@@ -92,7 +92,9 @@ class ThreadsWorking(Working):
                 self._tell(f"{name} was interrupted")
 
     def _one_turn(self, locks: Locks, name: str, random: Random) -> None:
-        lock, limit = self._sync_lock(locks, random)
+        # Both kinds of ``Locks`` have the same names.
+        chosen: tuple[Any, int] = self._lock(cast("Any", locks), random)
+        lock, limit = chosen
         timeout = random.choice([None, None, 0.0, 0.3, 2.0])
         self._tell(f"{name} asks for {lock.resource} ({timeout})")
         with self._outcome(name), lock.acquire(timeout) as held:
@@ -109,17 +111,6 @@ class ThreadsWorking(Working):
         self._pass_blocking(random)
         self._touch(moved, visit)
         return visit
-
-    def _sync_lock(self, locks: Locks, random: Random) -> tuple[Any, int]:
-        kind = random.choice(self.run.plan.kinds)
-        lease = random.choice(self.run.plan.leases)
-        if kind == "mutex":
-            return locks.mutex("a", 1, lease=lease), 1
-        if kind == "semaphore":
-            semaphore: Semaphore = locks.semaphore("s", 1, PERMITS, lease=lease)
-            return semaphore, PERMITS
-        lock = locks.rwlock("b", 1, lease=lease)
-        return (lock.writer if random.random() < 0.4 else lock.reader), 1
 
     def _pass_blocking(self, random: Random) -> None:
         current_thread().wait(random.choice([0.0, 0.005, 0.05, 0.5, 1.2]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.faults.store_outages import unreachable
 from tests.servers.proxy import Proxy
 from tests.servers.server import Server
 
@@ -106,16 +107,6 @@ def server_faults(server: Server, lease: float, weight: float = 1.0) -> list[Fau
 
 
 @contextmanager
-def _refused(proxy: Proxy) -> Iterator[None]:
-    proxy.refuse()
-    proxy.cut()
-    try:
-        yield
-    finally:
-        proxy.accept()
-
-
-@contextmanager
 def _swallowed(proxy: Proxy) -> Iterator[None]:
     proxy.black_hole(on=True)
     try:
@@ -191,7 +182,7 @@ def network_faults(proxies: list[Proxy], lease: float) -> list[Fault]:
         ),
         Fault(
             "network away",
-            of_one(lambda proxy, _: _refused(proxy)),
+            of_one(lambda proxy, _: unreachable(proxy)),
             (0.1, 0.5 * lease),
             weight=3,
         ),

@@ -32,6 +32,7 @@ import pymysql
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.faults.redis_seats import client, left
+from tests.faults.store_outages import busy
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit
 from tests.servers.clock import SteppedClock
@@ -589,17 +590,12 @@ class Sqlite(Site):
         return [
             *self._clock_faults(3600.0, fence_only=False),
             *self._disk_faults(lambda _: full(self._path.parent), 4),
-            Fault("file locked", lambda _: self._busy(), (0.05, 0.5 * self.lease), 6),
-            Fault("file locked past the lease", lambda _: self._busy(), past, 1),
+            Fault(
+                "file locked", lambda _: busy(self._path), (0.05, 0.5 * self.lease), 6
+            ),
+            Fault("file locked past the lease", lambda _: busy(self._path), past, 1),
             Fault("old snapshot kept", lambda _: self._reading(), (0.5, 2.0), 2),
         ]
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        with closing(sqlite3.connect(self._path, 30, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            yield
-            other.execute("ROLLBACK")
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
