@@ -238,14 +238,24 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
     if row["version"] == new.version:
         ballot = whole_ballot(row)
         return None if ballot is None else settled(new, ballot)
+    found = later_row(new, row)
+    whole = found is not None and set(tickets_of(new)) <= set(tickets_of(found))
+    return found if whole else None
+
+
+def later_row(new: CassandraRow, row: Row) -> CassandraRow | None:
+    """Return ``row`` if a client of this library changed it after it had seen ``new``.
+
+    Such a row hides nothing: a grant of ``new`` that it lacks expired or was broken.
+    Return None if ``row`` is what ``new`` wrote, or has cells of another program.
+    """
+    if row["version"] in (None, new.version):
+        return None
     try:
         found = parse_row(row)
     except BadRecord:
         return None
-    record = found.record
-    if record is None or found.version is None or not found.ours:
-        return None
-    return found if all(record.grant(ticket) for ticket in tickets_of(new)) else None
+    return found if found.record is not None and found.ours else None
 
 
 def is_left_over(new: CassandraRow, row: Row) -> bool:
@@ -274,6 +284,21 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
     """Return what a swap compares of a row: version, ticket, ``acquired_at`` (ms)."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
+
+
+def lost_grant_error(
+    resource: Resource, new: CassandraRow, found: CassandraRow
+) -> BackendUnavailable:
+    """Return the error for grants of ``new`` that ``found``, a ``later_row``, lacks.
+
+    It does not say ``nothing_done`` if others of them are still there.
+    """
+    return BackendUnavailable(
+        what=f"{resource.label}: a grant expired or was broken before its fence was "
+        "read",
+        nothing_done=set(tickets_of(new)).isdisjoint(tickets_of(found)),
+        retry_after=RETRY_INTERVAL,
+    )
 
 
 def hidden_grant_error(
