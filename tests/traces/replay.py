@@ -380,11 +380,14 @@ class _Chain:
             self._left -= 1
             return changes.pop(0)
         for change in self._doubtful.get(version, ()):
+            if change.end is not None and change.end in self._seen:
+                self._doubtful[version].remove(change)
+                return with_fields(change, after=self._seen[change.end])
             # Whatever removes the record leaves no version, and is not the only one.
             if self._changes.get(None) and self._same(change.after, NOTHING):
                 self._doubtful[version].remove(change)
                 return with_fields(change, after=NOTHING, end=None)
-            for seen, state in self._seen.items():
+            for seen, state in self._seen.items() if change.end is None else ():
                 if seen not in self._made and self._same(change.after, state):
                     self._made.add(seen)
                     self._doubtful[version].remove(change)

@@ -174,6 +174,20 @@ def test_a_doubtful_removal_is_applied_if_the_row_was_made_anew(
     assert ends == [first.end, None, "second", None, "third"]
 
 
+def test_the_version_that_a_doubtful_change_would_store_is_known(
+    story: list[Request],
+) -> None:
+    """Cassandra: the record of the end is what the next one started from."""
+    number = _first(story, Released)
+    change = story[number]
+    doubtful = with_fields(change, after=State(), certain=False)
+    never = with_fields(doubtful, end="never stored")
+    history = [*story[:number], never, doubtful, *story[number + 1 :]]
+    ordered = in_order(history, same_state(CASSANDRA))
+    assert [one.end for one in ordered] == [one.end for one in story]
+    assert ordered[number].after == change.after
+
+
 # -------------------------------------------------------------------- the replies
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.fix_cassandra import Keyspace
 from tests.servers.fix_redis import StartRedis
+from tests.servers.plain_cassandra import make_ours
 from tests.traces.__main__ import MODELLED, SAMPLE
 from tests.traces.abstraction import sample
 from tests.traces.faults import IN_LUA
@@ -61,6 +63,11 @@ def test_a_broken_core_is_found(tmp_path: Path) -> None:
 
 def test_postgresql(tables: str, tmp_path: Path) -> None:
     _is_of_the_core(record(tables, tmp_path / "run"))
+
+
+def test_cassandra(keyspace: Keyspace, tmp_path: Path) -> None:
+    make_ours(keyspace)
+    _is_of_the_core(record(keyspace.url, tmp_path / "run"))
 
 
 def test_the_model_has_what_redis_did(start_redis: StartRedis, tmp_path: Path) -> None:
