@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from aiorwlock_remote.core.text import check_str, check_text, nearest, quoted
+from aiorwlock_remote.core.text import (
+    check_str,
+    check_text,
+    has_control_character,
+    nearest,
+    quoted,
+)
 from aiorwlock_remote.errors import ConfigurationError
 
 # Options of ``connect`` that no lock has.
@@ -151,7 +157,7 @@ def in_range(what: str, seconds: float, least: float, most: float) -> float:
 def parse(url: str) -> Address:
     """Return the parts of a store URL, or raise ``ConfigurationError``."""
     check_str("a store URL", url)
-    check_text("the store URL", url)
+    _check_printable("the store URL", url)
     try:
         parts = _split(url)
         port = _port(parts)
@@ -165,7 +171,8 @@ def parse(url: str) -> Address:
         raise ConfigurationError(
             what="a store URL is scheme://…", hint="for example sqlite:///locks.db"
         )
-    check_text("the path of the store URL", path or "")
+    _check_printable("the path of the store URL", path or "")
+    _check_printable("the user name of the store URL", username or "")
     return Address(
         scheme=parts.scheme,
         host=_host(parts),
@@ -194,9 +201,20 @@ def _options(query: list[tuple[str, str]]) -> dict[str, str]:
             raise ConfigurationError(
                 what=f"option {quoted(name)} is given twice in the URL"
             )
-        check_text(f"option {quoted(name)} of the store URL", value)
+        what = f"option {quoted(name)} of the store URL"
+        if name == "prefix":  # any text may be one, and it is shown quoted
+            check_text(what, value)
+        else:
+            _check_printable(what, name + value)
         options[name] = value
     return options
+
+
+def _check_printable(what: str, text: str) -> None:
+    # A URL is shown in errors and logs, where it must not steer a terminal.
+    check_text(what, text)
+    if has_control_character(text):
+        raise ConfigurationError(what=f"{what} has a control character in it")
 
 
 def _split(url: str) -> SplitResult:

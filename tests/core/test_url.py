@@ -54,6 +54,29 @@ def test_a_prefix_is_written_into_a_url(prefix: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        "sqlite:///a\x1b[2Jb.db",
+        "sqlite:///a%1b[2Jb.db",
+        "redis://h\x9b1/0",
+        "redis://us%1ber@h/0",
+        "redis://h/0?command_timeout=1%1b",
+        "redis://h/0?comm%0aand=1",
+        "sqlite:///a\nb.db",
+    ],
+)
+def test_nothing_in_a_url_steers_a_terminal(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="control character") as told:
+        parse(url)
+    assert str(told.value).isprintable()
+
+
+def test_a_password_and_a_prefix_may_have_control_characters() -> None:
+    it = parse("redis://u:%1b@h/0?prefix=%1b")
+    assert (it.password, it.query) == ("\x1b", {"prefix": "\x1b"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         f"redis://user:{SECRET}@h:6379/0",
         f"redis://:{SECRET}@h/0",
         f"redis://h/0?sentinel_password={SECRET}",

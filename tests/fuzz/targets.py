@@ -500,12 +500,15 @@ def url(data: bytes) -> None:
     text = text_of(data)
     try:
         address = parse(text)
-    except ConfigurationError:
+    except ConfigurationError as exc:
+        check_shown(text, exc)
         return
     str(address)
     for read in OPTIONS:
-        with suppress(ConfigurationError, LockError):
+        try:
             read(address)
+        except LockError as exc:
+            check_shown(text, exc)
 
 
 def check_shown(text: str, error: Exception) -> None:
