@@ -25,7 +25,7 @@ CLASSIFIERS = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-TEXTS = {"Apache 2.0": "Apache-2.0"}
+TEXTS = {"Apache 2.0": "Apache-2.0", "Apache License 2.0": "Apache-2.0"}
 """What older packages write in ``License``, by SPDX's names."""
 
 

@@ -92,12 +92,23 @@ def restarted(server: Server) -> Iterator[None]:
         server.start()
 
 
-def server_faults(server: Server, lease: float, weight: float = 1.0) -> list[Fault]:
-    """Return what may happen to a server that loses nothing when it is killed."""
+def server_faults(
+    server: Server, lease: float, weight: float = 1.0, grace: float = 0.0
+) -> list[Fault]:
+    """Return what may happen to a server that loses nothing when it is killed.
+
+    ``grace``: seconds for which it may be slow when it has started.
+    """
     stop = lambda _: stopped(server.pid)  # noqa: E731 - it is the same for two
     return [
-        Fault("server killed", lambda _: killed(server), (0, 1.5), weight),
-        Fault("server restarted", lambda _: restarted(server), (0, 1.0), weight),
+        Fault(
+            *("server killed", lambda _: killed(server), (0, 1.5), weight),
+            grace=grace,
+        ),
+        Fault(
+            *("server restarted", lambda _: restarted(server), (0, 1.0), weight),
+            grace=grace,
+        ),
         Fault("server stopped", stop, (0.05, 0.5 * lease), 2 * weight),
         Fault("server stopped past the lease", stop, (lease, 1.5 * lease), weight),
     ]

@@ -547,7 +547,7 @@ class CassandraSite(Site):
 
     def faults(self) -> list[Fault]:
         return [
-            *server_faults(self._node, self.lease, weight=0.3),
+            *server_faults(self._node, self.lease, weight=0.3, grace=30.0),
             *network_faults(self.proxies, self.lease),
             *self._clock_faults(fence_only=False),
         ]
