@@ -134,6 +134,8 @@ def ci(session: nox.Session) -> None:
         partial(run_mypy, session),
         partial(run_pyright, session),
         partial(run_docs, session, "-q"),
+        # Compiles all tests once: five workers that begin together would do it each.
+        partial(session.run, "pytest", "--collect-only", "-qq", silent=True),
     )
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)

@@ -269,35 +269,56 @@ def _all_slow(module: str) -> bool:
     return re.search(marked, module, re.MULTILINE) is not None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """No item is made of a test for a loop on which it would tell nothing.
+
+    To make them all, and to leave half of them out, takes each worker some seconds.
+    """
+    fixtures = metafunc._arg2fixturedefs.get("anyio_backend", ())
+    if not fixtures or fixtures[-1].params is not LOOPS:
+        return
+    test = metafunc.definition
+    kept = [param for param in LOOPS if not _left_out_on(test, str(param.id))]
+    if len(kept) < len(LOOPS):
+        # A mark takes the place of the fixture's own parameters. If no loop is kept,
+        # one item has to be made, which ``_left_out`` leaves out.
+        given = kept or LOOPS[:1]
+        test.add_marker(pytest.mark.parametrize("anyio_backend", given, indirect=True))
+
+
 def _left_out(item: pytest.Item) -> bool:
-    """Whether it would tell nothing on the loop it is for."""
-    name = item.nodeid
+    """Whether it would tell nothing."""
     if chosen.is_left_out(item):
         return True
     if item.get_closest_marker("of_today") and not chosen.any_is():
         return True
+    if "anyio_backend" not in getattr(item, "fixturenames", []):
+        return False
+    on = (str(loop.id) for loop in LOOPS if is_on(str(loop.id), item.nodeid))
+    return _left_out_on(item, next(on, ""))
+
+
+def _left_out_on(item: pytest.Item, loop: str) -> bool:
+    """Whether a test would tell nothing on this loop."""
     only = item.get_closest_marker("only_on")
-    on_a_loop = "anyio_backend" in getattr(item, "fixturenames", [])
-    if only is not None and on_a_loop and not is_on(only.args[0], name):
+    if only is not None and only.args[0] != loop:
         return True
-    if is_on("uvloop", name) and item.get_closest_marker("no_uvloop"):
+    if loop == "uvloop" and item.get_closest_marker("no_uvloop"):
         return True
-    return _is_anothers_crowd(item) or _is_anothers_case(item)
+    return _is_anothers_crowd(item, loop) or _is_anothers_case(item, loop)
 
 
-def _is_anothers_crowd(item: pytest.Item) -> bool:
+def _is_anothers_crowd(item: pytest.Item, loop: str) -> bool:
     """Whether it is a case of many clients, which another suite has."""
     if f"::{CROWD_CASES}::" not in item.nodeid:
         return False
     _, suite, *_ = item.nodeid.split("::")
-    loops = (str(loop.id) for loop in LOOPS)
-    return not any(
-        is_on(loop, item.nodeid) and has_crowd(suite, loop) for loop in loops
-    )
+    return not has_crowd(suite, loop)
 
 
-def _is_anothers_case(item: pytest.Item) -> bool:
-    """Whether another suite has this case, or this one has it on the other loop."""
+def _is_anothers_case(item: pytest.Item, loop: str) -> bool:
+    """Whether another suite has this case, or this one has it on another loop."""
     share, in_turn, sleepers_in_turn = (
         item.get_closest_marker(name)
         for name in ("share", "in_turn", "sleepers_in_turn")
@@ -310,10 +331,7 @@ def _is_anothers_case(item: pytest.Item) -> bool:
         in_turn = in_turn or sleepers_in_turn
     if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
-    if in_turn is None:
-        return False
-    loops = turn_of(cases, test, *in_turn.args[1:])
-    return not any(is_on(loop, item.nodeid) for loop in loops)
+    return in_turn is not None and loop not in turn_of(cases, test, *in_turn.args[1:])
 
 
 def pytest_collection_modifyitems(
