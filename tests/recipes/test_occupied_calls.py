@@ -200,7 +200,6 @@ async def test_what_names_and_answers_is_no_coroutine_function(
 
 def test_what_another_loop_occupied(books: Occupancies) -> None:
     """Only its own loop can give it back: it is not taken for given back."""
-
     # Not returned: anyio below 4.16 keeps what its ``run`` returned.
     kept: list[Occupied] = []
 
