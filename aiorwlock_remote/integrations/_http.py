@@ -293,25 +293,34 @@ class HoldSpec:
 
         Args:
             path: the parameters of the path.
-            query: returns all values that the query has for a name.
+            query: returns all values that the query has for a name; called only if a
+                parameter is in the query, as frameworks raise for some queries.
             body: JSON; None: the request has none, or it is not needed.
 
         Raises:
-            NamesNoLock: the query lacks a parameter, or has it twice; or the body is
-                not a JSON object with a text or an integer of the name.
+            NamesNoLock: the query lacks a parameter, has it twice, or cannot be read;
+                or the body is not a JSON object with a text or an integer of the name.
         """
         values = dict(path)
         for parameter in self.template.parameters:
             if parameter.source == "query":
-                found = query(parameter.key)
-                # Of two values, the handler may read the other one
-                # (test_a_query_that_names_two_locks).
-                if len(found) != 1:
-                    raise self.names_no_lock()
-                values[parameter.name] = found[0]
+                values[parameter.name] = self._in_query(query, parameter.key)
         if self.uses("body"):
             values |= self._in_body(body)
         return values
+
+    def _in_query(self, query: Callable[[str], Sequence[str]], key: str) -> str:
+        try:
+            found = query(key)
+        except ValueError as exc:
+            # Werkzeug raises for bytes that are not UTF-8
+            # (test_a_query_that_is_not_utf8).
+            raise self.names_no_lock() from exc
+        # Of two values, the handler may read the other one
+        # (test_a_query_that_names_two_locks).
+        if len(found) != 1:
+            raise self.names_no_lock()
+        return found[0]
 
     def _in_body(self, body: str | bytes | None) -> dict[str, object]:
         try:

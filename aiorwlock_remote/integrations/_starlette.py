@@ -161,7 +161,11 @@ async def values_of(
     body: bytes | None = None
     if spec.uses("body") and isinstance(connection, Request):
         body = await connection.body()
-    return spec.values(path, connection.query_params.getlist, body)
+
+    def query(name: str) -> list[str]:
+        return connection.query_params.getlist(name)
+
+    return spec.values(path, query, body)
 
 
 def names_no_lock(connection: HTTPConnection, error: NamesNoLock) -> Exception:

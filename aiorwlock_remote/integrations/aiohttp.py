@@ -232,8 +232,7 @@ def hold(
         ) -> web.StreamResponse:
             request = _request((*given, *named.values()))
             try:
-                body = await request.read() if spec.uses("body") else None
-                values = spec.values(request.match_info, partial(_query, request), body)
+                values = await _values(spec, request)
                 holding = _app_locks_of(request).hold(spec, values)
             except NamesNoLock as exc:
                 if exc.status == web.HTTPNotFound.status_code:
@@ -256,6 +255,25 @@ def hold(
         return cast("H", held)
 
     return around
+
+
+async def _values(spec: HoldSpec, request: web.Request) -> dict[str, object]:
+    def values(body: str | bytes | None) -> dict[str, object]:
+        return spec.values(request.match_info, partial(_query, request), body)
+
+    if not spec.uses("body"):
+        return values(None)
+    read = values(await request.read())
+    # `request.json()` decodes the body in the charset that the client names. In one
+    # like UTF-7 the handler would work on another resource than the locked one
+    # (test_a_charset_that_names_another_lock).
+    try:
+        text = await request.text()
+    except (ValueError, LookupError, web.HTTPUnsupportedMediaType) as exc:
+        raise spec.names_no_lock() from exc
+    if values(text) != read:
+        raise spec.names_no_lock()
+    return read
 
 
 def _query(request: web.Request, name: str) -> list[str]:

@@ -166,7 +166,7 @@ def hold(
             try:
                 body = request.get_data() if spec.uses("body") else None
                 path = request.view_args or {}
-                values = spec.values(path, request.args.getlist, body)
+                values = spec.values(path, _query, body)
                 with _app_locks().hold(spec, values) as grant:
                     outer = g.get(_HELD)
                     setattr(g, _HELD, grant)
@@ -196,6 +196,10 @@ def health() -> ResponseReturnValue:
             raise
         return _problem(response)
     return jsonify({"status": "ok"})
+
+
+def _query(name: str) -> list[str]:
+    return request.args.getlist(name)
 
 
 def _answer(error: LockError) -> ResponseReturnValue:

@@ -21,7 +21,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import (
     Annotated,
@@ -196,10 +196,8 @@ def hold(
             request_locks = request_locks_of(scope)
             try:
                 body = await request.body() if spec.uses("body") else None
-                query = request.query_params.getall
-                values = spec.values(
-                    request.path_params, lambda name: query(name, []), body
-                )
+                query = partial(_query, request)
+                values = spec.values(request.path_params, query, body)
                 holding = request_locks.app_locks.hold(spec, values, request_locks.gone)
             except NamesNoLock as exc:
                 raise HTTPException(status_code=exc.status) from exc
@@ -215,6 +213,10 @@ def hold(
         return cast("H", held)
 
     return around
+
+
+def _query(request: AnyRequest, name: str) -> list[str]:
+    return request.query_params.getall(name, [])
 
 
 async def health(request: AnyRequest) -> Response[Any]:

@@ -137,6 +137,15 @@ def test_views_by_the_synchronous_client() -> None:
     assert http.get("/ready").json() == {"status": "ok"}
 
 
+def test_a_query_of_too_many_fields() -> None:
+    """Django refuses to read it; a hold of the path does not need it."""
+    http, many = Client(), "&".join(["x=1"] * 1001)
+    for url in BOTH:
+        assert http.get(f"{url}?{many}").content == b"order/7 7"
+    answer = Client(raise_request_exception=False).get(f"/query?{many}")
+    assert answer.status_code == 400
+
+
 @pytest.mark.parametrize("url", BOTH)
 def test_another_has_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiorwlock_remote.http")

@@ -88,6 +88,15 @@ def test_views(app: Flask) -> None:
     assert http.get("/unheld", headers={"Lock-Fence": fence}).text == fence
 
 
+@pytest.mark.parametrize("query", ["id=\x80", "\xff"])
+def test_a_query_that_is_not_utf8(app: Flask, query: str) -> None:
+    """Werkzeug cannot read any part of it; a hold of the path does not need one."""
+    http = app.test_client()
+    said = {"QUERY_STRING": query}
+    assert http.post("/orders/7", environ_overrides=said).text == "order/7 7"
+    assert http.get("/query", environ_overrides=said).status_code == 422
+
+
 def test_another_has_it(app: Flask, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     http = app.test_client()

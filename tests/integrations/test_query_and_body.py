@@ -153,6 +153,27 @@ async def test_a_query_that_names_two_locks(serve: Serve) -> None:
         assert (await http.patch(f"/eu?name={'x' * MAX_TEXT}")).status_code == 200
 
 
+async def test_a_charset_that_names_another_lock() -> None:
+    """``request.json()`` of aiohttp decodes as the client says, others do not.
+
+    In UTF-7, ``+AGk-d`` is ``id``, and of two members the last one counts.
+    """
+    kind = "content-type"
+    async with with_aiohttp() as http:
+        for body, charset, status in (
+            (b'{"id": 7, "+AGk-d": 8}', "utf-7", 422),
+            (b'{"id": 7, "x": "\xe9"}', "latin-1", 422),
+            ('{"id": 7, "x": "\u00e9"}'.encode(), "latin-1", 200),
+            (b'{"id": 7}', "utf-16", 422),
+            (b'{"id": 7}', "no-such", 422),
+            (b'{"id": 7}', "utf-7", 200),
+        ):
+            headers = {kind: f"application/json; charset={charset}"}
+            answer = await http.post("/eu", content=body, headers=headers)
+            assert answer.status_code == status, (body, charset)
+            assert status != 200 or answer.json() == ["eu/7", 7]
+
+
 BAD = [
     *(b"", b"{", b"[]", b"[7]", b"null", b"7", b'"id"', b"{}", b"\xff"),
     *(b'{"id": null}', b'{"id": true}', b'{"id": 7.5}', b'{"id": [7]}', b'{"ID": 7}'),

@@ -321,8 +321,12 @@ def _values(
                 "does not have it"
             )
     body = request.body if spec.uses("body") else None
-    query = cast("Any", request.GET)
-    return spec.values(named, query.getlist, body)
+
+    def query(name: str) -> list[str]:
+        found: list[str] = cast("Any", request.GET).getlist(name)
+        return found
+
+    return spec.values(named, query, body)
 
 
 def _names_no_lock(error: NamesNoLock) -> HttpResponseBase:
