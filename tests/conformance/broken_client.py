@@ -696,7 +696,7 @@ def the_rest_is_kept(patch: MonkeyPatch) -> None:
 
 def several_have_no_timeout(patch: MonkeyPatch) -> None:
     """The first round of several requests may take for ever."""
-    sound = multi.try_acquire_all
+    sound = acquirer.try_acquire_all
 
     async def patient(*args: Any) -> Any:  # noqa: ANN401 - as it has them
         with anyio.move_on_after(1, shield=True):
