@@ -859,14 +859,6 @@ class MovesForgetReasons(Fault):
         return command
 
 
-class NamesNobody(Fault):
-    """Does not say who holds a lock when it refuses it."""
-
-    def told(self, command: Command, reply: Reply) -> Reply:
-        del command
-        return replace(reply, holders=()) if isinstance(reply, Refused) else reply
-
-
 class CountsNoWaiters(Fault):
     """Queues as many waiters as ask."""
 

@@ -375,16 +375,6 @@ def one_task_leaves_for_all(patch: MonkeyPatch) -> None:
     patch.setattr(ModeQueue, "leave", leaves)
 
 
-def who_left_is_served(patch: MonkeyPatch) -> None:
-    """A task that stops waiting withdraws nothing."""
-
-    def silently(self: ModeQueue, waiter: Waiter) -> None:
-        if waiter in self.waiters:
-            self.waiters.remove(waiter)
-
-    patch.setattr(ModeQueue, "leave", silently)
-
-
 def all_tasks_are_served(patch: MonkeyPatch) -> None:
     """All writers of one client enter by the grant of the first one."""
     sound = ModeQueue.answered
