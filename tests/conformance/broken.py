@@ -6,9 +6,11 @@ leaves everything else as it is. ``Fault()`` changes nothing: with it all cases 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import ClassVar
+from unicodedata import normalize
 from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryRenewer, MemoryStore
@@ -19,6 +21,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Downgrade,
+    Forced,
     ForceRelease,
     Granted,
     NotHeld,
@@ -32,16 +35,18 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
     Withdrawn,
 )
-from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
+from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.names import resource as named
 from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.ports import (
+    Capability,
     EventLoop,
     Pending,
     Renewal,
+    Snapshot,
     Store,
     StoreSettings,
     WakeCallback,
@@ -599,4 +604,290 @@ class SharedName(Fault):
             kind, name = resource.shown
             changed = replace(command, mode=Mode.WRITE, limit=0)
             return super().step(Resource(kind, name), changed)
+        return super().step(resource, command)
+
+
+class Undeclared(Fault):
+    """Declares no capability."""
+
+    capabilities = Capability.NONE
+
+
+class Unpaced(Fault):
+    """Has its waiters poll ten times a second, though it notifies them."""
+
+    pace = PollPolicy(poll_min=0.1, poll_max=0.1)
+
+
+class Apart(Fault):
+    """Opens a database of its own at each connection."""
+
+    def __init__(
+        self,
+        shelf: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+    ) -> None:
+        del shelf
+        super().__init__(MemoryDatabase(), host, bell, settings)
+
+
+class ReadersAlone(Fault):
+    """Takes each reader for a writer."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire) and command.mode is Mode.READ:
+            return replace(command, mode=Mode.WRITE)
+        return command
+
+
+class Renames(Fault):
+    """Base of the faults that keep a resource under another name than asked for."""
+
+    def renamed(self, text: str) -> str:
+        """Return the name that the fault takes for ``text``."""
+        return text
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        kind, name = resource.shown
+        return super().step(named(self.renamed(kind), self.renamed(name)), command)
+
+
+class FoldsCase(Renames):
+    """Takes names for equal that differ in case."""
+
+    def renamed(self, text: str) -> str:
+        return text.casefold()
+
+
+class ComposesLetters(Renames):
+    """Keeps a name with composed letters, whichever letters were asked for."""
+
+    def renamed(self, text: str) -> str:
+        return normalize("NFC", text)
+
+
+class CutsNames(Renames):
+    """Keeps 200 characters of a name."""
+
+    def renamed(self, text: str) -> str:
+        return text[:200]
+
+
+class ListsAllTypes(Fault):
+    """Lists the resources of all types, whichever type was asked for."""
+
+    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        del resource_type
+        return super().scan(None)
+
+
+class HidesForeigners(Fault):
+    """Lists only the resources that clients of this library have asked for."""
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        async for snapshot in super().scan(resource_type):
+            if snapshot.resource in self._database.records:
+                yield snapshot
+
+
+class LooksTake(Fault):
+    """Takes the resource for reading when it is looked at."""
+
+    async def look(self, resource: Resource) -> Snapshot:
+        self.step(resource, Acquire((Claim(uuid4().hex, None),), Mode.READ)).result()
+        return await super().look(resource)
+
+
+class EachReaderItsFence(Fault):
+    """Gives each reader a fence of its own."""
+
+    _fences = count(2**60)
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Acquire) and isinstance(reply, Granted):
+            grants = tuple(_fence(grant, next(self._fences)) for grant in reply.grants)
+            return replace(reply, grants=grants)
+        return reply
+
+
+class EndlessEnds(Fault):
+    """Gives a lease to a grant that was asked for without one."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            claims = tuple(
+                replace(claim, lease=1) if claim.lease is None else claim
+                for claim in command.claims
+            )
+            return replace(command, claims=claims)
+        return command
+
+
+class NoDelay(Fault):
+    """Opens a resource as soon as a lease has ended, whatever its ``lock_delay``."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            claims = tuple(replace(claim, lock_delay=0) for claim in command.claims)
+            return replace(command, claims=claims)
+        return command
+
+
+class AlwaysFair(Fault):
+    """Knows one policy."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            return replace(command, policy=Policy.FAIR)
+        return command
+
+
+class QueuesNobody(Fault):
+    """Puts nobody into the queue."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            return replace(command, may_queue=False, client_id="")
+        return command
+
+
+class ForcesAll(Fault):
+    """Ends the grants of all holders when one is to be ended."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        forced = done.result()
+        if isinstance(forced, Forced) and forced.done:
+            for grant in self._database.records[resource].grants:
+                force = ForceRelease(grant.holder, grant.fence)
+                super().step(resource, force).log_failure()
+        return done
+
+
+class BreaksAnySeat(Fault):
+    """Ends the record of a foreign program, though it is not the one that was seen."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        seat = self._database.seats.get(resource)
+        if isinstance(command, ForceRelease) and command.seat is not None and seat:
+            command = replace(command, seat=seat.value)
+        return super().step(resource, command)
+
+
+class ForeignersStay(Fault):
+    """Releases no ticket but those of its own grants."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        record = self._database.records.get(resource, Doorman())
+        if isinstance(command, Release) and not record.grants:
+            refused: Pending[Reply] = Pending()
+            refused.set_result(Released(held=False))
+            return refused
+        return super().step(resource, command)
+
+
+class RestoresSeats(Fault):
+    """Writes the mutex record of a grant anew, whatever another program did to it."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        _restore(self._database, resource)
+        return super().step(resource, command)
+
+    def renewer(self) -> MemoryRenewer:
+        return _Restoring(self._database, self._loop.clock)
+
+
+class _Restoring(MemoryRenewer):
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        for item in batch:
+            _restore(self._database, item.resource)
+        return super().renew(batch, timeout)
+
+
+def _restore(database: MemoryDatabase, resource: Resource) -> None:
+    with database.lock:
+        record = database.records.get(resource, Doorman())
+        if record.seat is not None:
+            database.seats[resource] = MutexRecord(record.seat, record.ends)
+
+
+class EveryUpgradeWaits(Fault):
+    """Notes each refused upgrade as one that waits, though its reader only tries."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Upgrade):
+            return replace(command, may_wait=True)
+        return command
+
+
+class UpgradesBeside(Fault):
+    """Upgrades a reader though there are others."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        refused = not isinstance(reply, Granted | NotHeld)
+        if isinstance(command, Upgrade) and refused:
+            return Granted((command.claim.grant(Mode.WRITE, 10**18, 0),), 0)
+        return reply
+
+
+class AdoptsTheLost(Fault):
+    """Grants what is adopted, though it is gone."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Adopt) and isinstance(reply, NotHeld):
+            return Granted((command.claim.grant(Mode.WRITE, 10**18, 0),), 0)
+        return reply
+
+
+class MovesForgetReasons(Fault):
+    """Forgets why a lock is held when its grant is moved."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Downgrade | Upgrade | Adopt):
+            return replace(command, claim=replace(command.claim, who=UNKNOWN_REQUESTER))
+        return command
+
+
+class CountsNoWaiters(Fault):
+    """Queues as many waiters as ask."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            return replace(command, max_waiters=None)
+        return command
+
+
+class KeepsTheDead(Fault):
+    """Leaves the head of the queue to a process that does not come."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        record = self._database.records[resource]
+        queue = tuple(
+            replace(entry, expires=10**18, claim_until=entry.claim_until and 10**18)
+            for entry in record.queue
+        )
+        self._database.records[resource] = replace(record, queue=queue)
+        return done
+
+
+class ModesApart(Fault):
+    """Keeps readers and writers of one name in two places."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if isinstance(command, Acquire) and command.mode is Mode.READ:
+            kind, name = resource.shown
+            return super().step(named(kind, f"{name}, read"), command)
         return super().step(resource, command)

@@ -30,6 +30,7 @@ from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
 from aiorwlock_remote.testing.conformance.cases.crowd import CrowdCases
+from aiorwlock_remote.testing.conformance.cases.declared import Probe
 from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
 from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
 from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
@@ -294,17 +295,26 @@ LONG = {
 }
 
 
-async def run(fault: type[Fault], case: Case, folder: Path) -> None:
-    """Run the case as pytest would, on a store with this fault."""
+async def run(
+    fault: type[Fault], case: Case, folder: Path, patience: float | None = None
+) -> None:
+    """Run the case as pytest would, on a store with this fault.
+
+    ``patience``: that of the harness in seconds; None: as long as most cases need.
+    """
     cases, name, given = case
-    patient = cases is PushedCases or name in LONG
-    harness = (PatientHarness if patient else BrokenHarness)(fault)
+    if patience is None:
+        patient = cases is PushedCases or name in LONG
+        patience = (PatientHarness if patient else BrokenHarness).patience
+    harness = type("Given", (BrokenHarness,), {"patience": patience})(fault)
     controlled = type("Controlled", (cases,), {"harness": harness})()
     test = getattr(controlled, name)
     async with controlled.connected(folder):
         fixtures: dict[str, Any] = {
             "loop": ("asyncio", {}),
             "tmp_path": folder,
+            "untouched": controlled.locks,
+            "probe": Probe(controlled.store.site),
             **given,
         }
         wanted = list(inspect.signature(test).parameters)
@@ -312,13 +322,16 @@ async def run(fault: type[Fault], case: Case, folder: Path) -> None:
             await test(**{name: fixtures[name] for name in wanted})
 
 
-async def is_noticed(fault: type[Fault], case: Case, folder: Path) -> bool:
+async def is_noticed(
+    fault: type[Fault], case: Case, folder: Path, patience: float | None = None
+) -> bool:
     """Return whether the case fails on a store with this fault."""
     try:
-        await run(fault, case, folder)
+        await run(fault, case, folder, patience)
     except (AssertionError, LockError, TimeoutError, ValueError):
         return True
-    except (ExceptionGroup, pytest.fail.Exception):
+    # Also a group with a failure of pytest, which is no ``Exception``.
+    except (BaseExceptionGroup, pytest.fail.Exception):
         return True
     return False
 

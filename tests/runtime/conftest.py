@@ -12,11 +12,16 @@ from aiorwlock_remote.testing.faults import FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
 
 
-@pytest.fixture
-def store() -> FaultyMemory:
-    """This test's store, looked at every 20 ms."""
+def quick_store() -> FaultyMemory:
+    """Return a new store, looked at every 20 ms."""
     pace = PollPolicy(poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05)
     return FaultyMemory(pace=pace)
+
+
+@pytest.fixture
+def store() -> FaultyMemory:
+    """This test's store."""
+    return quick_store()
 
 
 @pytest.fixture
