@@ -20,8 +20,8 @@ pytestmark = [
 ]
 SEEDS = {
     "core": 1480,
-    "sync": 100,
-    "tables": 160,
+    "sync": 200,
+    "tables": 60,
     "redis": 100,
     "cluster": 60,
     "failovers": 100,
