@@ -151,7 +151,7 @@ def test_json_is_documented(store: Store, command: str) -> None:
 )
 def test_bad_input_is_one_line_and_2(store: Store, words: list[str]) -> None:
     store.leave_behind("other", "1", "x")  # the file is there
-    done = store.rwlock(*words)
+    done = here(words, environment(RWLOCK_URL=store.url))
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

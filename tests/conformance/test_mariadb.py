@@ -15,7 +15,9 @@ from tests.servers.mariadb import MariadbServer
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has two, with the same sides", ALL_IN_TURN),
+    pytest.mark.in_turn(
+        "two suites have each case on both, with the same sides", ALL_IN_TURN
+    ),
 ]
 
 

@@ -137,8 +137,10 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on all of these loops.
 TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
-    **dict.fromkeys((Cassandra, Cluster, Files, PooledPostgresql), IN_TURN),
-    **dict.fromkeys((Oracle, Oracle122, Oracle23, OraclePool), IN_TURN),
+    **dict.fromkeys((Cassandra, Cluster, Files), IN_TURN),
+    **dict.fromkeys((Postgresql, PooledPostgresql), IN_TURN),
+    Oracle: IN_TURN[::-1],
+    **dict.fromkeys((Oracle122, Oracle23, OraclePool), IN_TURN),
     **dict.fromkeys((HintedCassandra, HintedMariadb, HintedOracle), IN_TURN),
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), IN_TURN),
     **dict.fromkeys((RedisTls, Sentinel), IN_TURN),
@@ -146,18 +148,18 @@ TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
 }
 # The same, for the cases that wait for seconds.
 SLEEPERS_TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
-    Postgresql: IN_TURN,
     Sqlite: IN_TURN[::-1],
     Redis: ALL_IN_TURN,
 }
-# They share the cases.
+# They share the cases with suites of the same store, or have a part of all.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
-    **dict.fromkeys((Oracle122, RedisClient, RedisRights, RedisTls), (0, 2)),
-    **dict.fromkeys(
-        (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
-    ),
+    RedisClient: (0, 2),
+    LoopBoundClient: (1, 2),
+    **dict.fromkeys((Oracle122, RedisRights), (0, 3)),
+    **dict.fromkeys((Oracle23, RedisTls), (1, 3)),
+    **dict.fromkeys((OraclePool, Sentinel), (2, 3)),
     HintedMariadb: (0, 4),
-    CutMariadb: (1, 4),
+    **dict.fromkeys((CutMariadb, Mysql, PublishedCassandra), (1, 4)),
     HintedCassandra: (0, 8),
     CutCassandra: (5, 8),
     HintedOracle: (3, 8),

@@ -15,8 +15,10 @@ from tests.servers.mariadb import MariadbServer
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has two, with the same sides", ALL_IN_TURN),
-    pytest.mark.share(1, 2, "test_mariadb.py has all, with the same statements"),
+    pytest.mark.in_turn(
+        "two suites have each case on both, with the same sides", ALL_IN_TURN
+    ),
+    pytest.mark.share(1, 4, "test_mariadb.py has all, with the same statements"),
 ]
 
 

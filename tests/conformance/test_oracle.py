@@ -10,10 +10,13 @@ import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.oracle import OracleHarness
+from tests.loops import IN_TURN
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
+    pytest.mark.in_turn(
+        "test_postgresql.py has the other loop, with the same sides", IN_TURN[::-1]
+    ),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.usefixtures("oracle_tables"),
 ]

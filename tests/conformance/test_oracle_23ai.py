@@ -9,8 +9,8 @@ from tests.conformance.stores.oracle import Oracle23Harness
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
-    pytest.mark.share(1, 2, "test_oracle.py has all cases"),
+    pytest.mark.in_turn("two suites have each case on both, with the same sides"),
+    pytest.mark.share(1, 3, "test_oracle.py has all cases"),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.usefixtures("oracle_tables"),
 ]

@@ -11,6 +11,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.only_on("asyncio", "the driver's pool knows nothing of trio"),
     pytest.mark.in_turn("test_oracle.py has the other half"),
+    pytest.mark.share(2, 3, "test_oracle.py has all cases"),
     pytest.mark.usefixtures("oracle_tables"),
 ]
 

@@ -15,7 +15,7 @@ from tests.servers.postgresql import PostgresqlServer
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.sleepers_in_turn("test_sqlite.py has the other loop"),
+    pytest.mark.in_turn("test_oracle.py has the other loop, with the same sides"),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.only_on("asyncio", "what differs is between driver and server"),
-    pytest.mark.in_turn("test_postgresql.py has the other half"),
+    pytest.mark.in_turn("test_postgresql.py has all cases"),
 ]
 
 

@@ -12,7 +12,7 @@ from tests.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.only_on("asyncio", "rights are nothing new to a loop"),
-    pytest.mark.share(0, 2, "test_redis.py has all cases"),
+    pytest.mark.share(0, 3, "test_redis.py has all cases"),
 ]
 
 

@@ -13,7 +13,7 @@ from tests.servers.redis import RedisServer
 
 pytestmark = [
     pytest.mark.in_turn("test_redis.py has both, with the same connections"),
-    pytest.mark.share(0, 2, "test_redis.py has all cases"),
+    pytest.mark.share(1, 3, "test_redis.py has all cases"),
     pytest.mark.no_uvloop("the tests of connections have it"),
 ]
 

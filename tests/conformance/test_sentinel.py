@@ -10,7 +10,7 @@ from tests.servers.sentinel import SentinelGroup
 
 pytestmark = [
     pytest.mark.in_turn("test_redis.py has both, with the same connections"),
-    pytest.mark.share(1, 2, "test_redis.py has all cases"),
+    pytest.mark.share(2, 3, "test_redis.py has all cases"),
     pytest.mark.no_uvloop("Sentinel's own tests have it"),
 ]
 

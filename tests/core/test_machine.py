@@ -21,7 +21,7 @@ def test_every_step_of_every_story_is_just(purges: bool) -> None:
     """All policies, stores that purge and that keep; at least 10,000 steps of each."""
     steps = 0
 
-    @settings(max_examples=many(400))
+    @settings(max_examples=many(200))
     @given(POLICIES, STORIES)
     def tell(policies: list[Policy], story: list[Event]) -> None:
         nonlocal steps
