@@ -308,15 +308,10 @@ def _left_out_on(item: pytest.Item, loop: str) -> bool:
         return True
     if loop == "uvloop" and item.get_closest_marker("no_uvloop"):
         return True
-    return _is_anothers_crowd(item, loop) or _is_anothers_case(item, loop)
-
-
-def _is_anothers_crowd(item: pytest.Item, loop: str) -> bool:
-    """Whether it is a case of many clients, which another suite has."""
-    if f"::{CROWD_CASES}::" not in item.nodeid:
-        return False
-    _, suite, *_ = item.nodeid.split("::")
-    return not has_crowd(suite, loop)
+    if f"::{CROWD_CASES}::" in item.nodeid:
+        _, suite, *_ = item.nodeid.split("::")
+        return not has_crowd(suite, loop)
+    return _is_anothers_case(item, loop)
 
 
 def _is_anothers_case(item: pytest.Item, loop: str) -> bool:
@@ -330,7 +325,7 @@ def _is_anothers_case(item: pytest.Item, loop: str) -> bool:
     _, _, cases, parametrized = item.nodeid.split("::")
     test = parametrized.partition("[")[0]
     if is_sleeper(cases, test):
-        in_turn = in_turn or sleepers_in_turn
+        in_turn = sleepers_in_turn or in_turn
     if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
     return in_turn is not None and loop not in turn_of(cases, test, *in_turn.args[1:])

@@ -15,6 +15,8 @@ LOOPS = (
 
 IN_TURN = ("asyncio", "trio")
 ALL_IN_TURN = ("asyncio", "uvloop", "trio")
+ASYNCIO_IN_TURN = ("asyncio trio", "uvloop trio")
+"""Each case on trio, and on one of the two loops of asyncio."""
 ON_ALL = ("Cancellation",)
 """Parts of the names of cases that each loop must show for every store."""
 SLEEPING = (
@@ -64,10 +66,14 @@ def is_on(loop: str, name: str) -> bool:
 
 
 def turn_of(cases: str, test: str, loops: tuple[str, ...] = IN_TURN) -> frozenset[str]:
-    """The loops of a case in a suite whose cases run on these loops in turn."""
+    """The loops of a case in a suite whose cases run on these loops in turn.
+
+    ``loops``: a turn each, which is one loop, or several with blanks between them.
+    """
     if ALL_TURNS or any(part in cases for part in ON_ALL):
-        return frozenset(loops)
-    return frozenset({loops[crc32(f"{cases}::{test}".encode()) % len(loops)]})
+        return frozenset(" ".join(loops).split())
+    turn = loops[crc32(f"{cases}::{test}".encode()) % len(loops)]
+    return frozenset(turn.split())
 
 
 def is_sleeper(cases: str, test: str) -> bool:

@@ -67,6 +67,7 @@ from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.loops import (
     ALL_IN_TURN,
+    ASYNCIO_IN_TURN,
     CROWD_CASES,
     CROWD_CASES_ON,
     IN_TURN,
@@ -145,6 +146,7 @@ TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), IN_TURN),
     **dict.fromkeys((RedisTls, Sentinel), IN_TURN),
     **dict.fromkeys((Mariadb, Mysql), ALL_IN_TURN),
+    Redis: ASYNCIO_IN_TURN,
 }
 # The same, for the cases that wait for seconds.
 SLEEPERS_TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
@@ -281,12 +283,12 @@ def _loops(
     native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
     loops = RUN_ON[suite] - ({"trio"} if native else set())
     if kind == CROWD_CASES:
-        loops = {loop for loop in loops if has_crowd(suite.__name__, loop)}
+        return {loop for loop in loops if has_crowd(suite.__name__, loop)}
     if suite in SHARES and not is_in_share(kind, name, SHARES[suite]):
         return set()
     turns = TURNS.get(suite)
     if is_sleeper(kind, name):
-        turns = turns or SLEEPERS_TURNS.get(suite)
+        turns = SLEEPERS_TURNS.get(suite) or turns
     return loops if turns is None else loops & turn_of(kind, name, turns)
 
 

@@ -34,7 +34,7 @@ def test_every_step_of_every_story_is_just(purges: bool) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-@settings(max_examples=many(100))
+@settings(max_examples=many(70))
 @given(STORIES)
 def test_from_any_state_every_fair_waiter_is_served(
     deaf: bool, story: list[Event]
@@ -51,7 +51,7 @@ def test_from_any_state_every_fair_waiter_is_served(
     assert not (deaf and ending.entered_by_message)
 
 
-@settings(max_examples=many(100))
+@settings(max_examples=many(70))
 @given(STORIES, st.lists(COMERS, max_size=3))
 def test_nobody_starves_while_others_come_and_go(
     story: list[Event], comers: list[tuple[str, Mode]]

@@ -50,7 +50,7 @@ VISITS = st.lists(
 
 @pytest.mark.parametrize("pushes", [False, True])
 @pytest.mark.parametrize("faulty", [False, True])
-@settings(max_examples=many(300))
+@settings(max_examples=many(200))
 @given(st.integers(0, 2**32), VISITS)
 def test_whatever_happens_nothing_is_left_behind(
     faulty: bool, pushes: bool, seed: int, visits: list[Visit]

@@ -180,4 +180,4 @@ class Story(RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=many(300), stateful_step_count=40)
+TestStory.settings = settings(max_examples=many(200), stateful_step_count=40)

@@ -268,7 +268,7 @@ class PushedStory(Story):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=many(200), stateful_step_count=30)
+TestStory.settings = settings(max_examples=many(130), stateful_step_count=30)
 
 TestPushedStory = PushedStory.TestCase
-TestPushedStory.settings = settings(max_examples=many(200), stateful_step_count=30)
+TestPushedStory.settings = settings(max_examples=many(130), stateful_step_count=30)

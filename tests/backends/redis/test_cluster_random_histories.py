@@ -182,4 +182,4 @@ class Story(Scene, RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)
+TestStory.settings = settings(max_examples=many(70), stateful_step_count=50)

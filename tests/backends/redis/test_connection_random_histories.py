@@ -76,4 +76,4 @@ class Story(LinkScene, RuleBasedStateMachine):
 
 
 TestStory = Story.TestCase
-TestStory.settings = settings(max_examples=many(150), stateful_step_count=50)
+TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)
