@@ -179,6 +179,7 @@ prefixes = st.sampled_from(["", "app:", "my app/", "ä.", "/" * 33, "p" * 100])
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=250)
 
 
+@example("p" * 100, "\U0001cffc" * 27, "0")
 @given(prefixes, texts, texts)
 def test_a_prefix_is_the_beginning_of_the_type(
     prefix: str, kind: str, name: str
@@ -193,7 +194,7 @@ def test_a_prefix_is_the_beginning_of_the_type(
     assert shown.label == found.label
     assert prefix + found.shown[0] == whole.shown[0]
     assert copy(found).label == found.label
-    if len(encode(kind)) < 50:
+    if len((encode(prefix) + encode(kind)).encode()) <= MAX_NAME_BYTES:  # not cut
         assert found.shown == resource(kind, name).shown
 
 
