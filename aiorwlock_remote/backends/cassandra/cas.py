@@ -248,12 +248,7 @@ class CassandraCas:
         if seen is not None:
             swap.outcome.set_result((True, self._seen(seen)))
             return
-        later = None if row is None else read_back.later_row(swap.new, row)
-        if later is not None:
-            error = read_back.lost_grant_error(swap.resource, swap.new, later)
-            swap.outcome.set_exception(error)
-            return
-        error = read_back.hidden_grant_error(swap.resource, row, wall)
+        error = read_back.gone_grant_error(swap.resource, swap.new, row, wall)
         # If nothing of the grant is left, there is nothing to remove.
         if row is None or not read_back.is_left_over(swap.new, row):
             swap.outcome.set_exception(error)

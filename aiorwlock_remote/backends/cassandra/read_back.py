@@ -286,30 +286,25 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
 
-def lost_grant_error(
-    resource: Resource, new: CassandraRow, found: CassandraRow
+def gone_grant_error(
+    resource: Resource, new: CassandraRow, row: Row | None, wall: int
 ) -> BackendUnavailable:
-    """Return the error for grants of ``new`` that ``found``, a ``later_row``, lacks.
+    """Return the error for a grant of ``new`` that ``row`` does not show.
 
-    It does not say ``nothing_done`` if others of them are still there.
+    Either it expired or was broken, and the error does not say ``nothing_done`` if
+    others of ``new`` are still there; or another program's write hid it, and it was
+    removed. ``row`` is what a read showed after the transaction (None: no row),
+    ``wall`` our wall clock (µs), from which the message counts how far the other
+    program's clock is ahead.
     """
-    return BackendUnavailable(
-        what=f"{resource.label}: a grant expired or was broken before its fence was "
-        "read",
-        nothing_done=set(tickets_of(new)).isdisjoint(tickets_of(found)),
-        retry_after=RETRY_INTERVAL,
-    )
-
-
-def hidden_grant_error(
-    resource: Resource, row: Row | None, wall: int
-) -> BackendUnavailable:
-    """Return the error for a grant that another program's write hid; it was removed.
-
-    ``row`` is what a read showed after the transaction (None: no row), ``wall`` our
-    wall clock (µs), from which the message counts how far the other program's clock is
-    ahead.
-    """
+    later = None if row is None else later_row(new, row)
+    if later is not None:
+        return BackendUnavailable(
+            what=f"{resource.label}: a grant expired or was broken before its fence "
+            "was read",
+            nothing_done=set(tickets_of(new)).isdisjoint(tickets_of(later)),
+            retry_after=RETRY_INTERVAL,
+        )
     what = f"{resource.label}: the grant was gone before its fence was read"
     cells, ahead = _hidden_cells(row)
     if row is None:
