@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
 import anyio
@@ -47,7 +46,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.session import HeldState, Mover, ReleasesBody, Session
+from aiorwlock_remote.locks.session import HeldState, Mover, Session
 from aiorwlock_remote.runtime import (
     acquirer,
     conversion,
@@ -265,40 +264,25 @@ def no_time_is_up(patch: MonkeyPatch) -> None:
 
 def losses_go_first(patch: MonkeyPatch) -> None:
     """A body's own error is replaced by the loss of its grant."""
-
-    async def loudly(
-        scope: anyio.CancelScope | None,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        release: ReleasesBody,
-    ) -> bool:
-        try:
-            if scope is not None:
-                scope.__exit__(exc_type, exc, traceback)
-        finally:
-            await release(quietly=False)
-        return False
-
-    patch.setattr(session, "end_body", loudly)
+    _ends_bodies(patch, quietly=False)
 
 
 def losses_are_swallowed(patch: MonkeyPatch) -> None:
     """A body that ended in ignorance of its loss is told nothing."""
+    _ends_bodies(patch, quietly=True)
 
-    async def quietly(
-        scope: anyio.CancelScope | None,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        release: ReleasesBody,
-    ) -> bool:
-        if scope is not None:
-            scope.__exit__(exc_type, exc, traceback)
-        await release(quietly=True)
+
+def _ends_bodies(patch: MonkeyPatch, *, quietly: bool) -> None:
+    async def ends(scope: anyio.CancelScope | None, *given: Any) -> bool:  # noqa: ANN401 - as it has them
+        *error, release = given
+        try:
+            if scope is not None:
+                scope.__exit__(*error)
+        finally:
+            await release(quietly=quietly)
         return False
 
-    patch.setattr(session, "end_body", quietly)
+    patch.setattr(session, "end_body", ends)
 
 
 def all_bodies_are_cancelled(patch: MonkeyPatch) -> None:
