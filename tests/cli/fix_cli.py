@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -45,8 +46,12 @@ def environment(**more: str) -> dict[str, str]:
 def here(
     words: Sequence[str], environ: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """`rwlock` in this process, as if it were one of its own."""
+    """`rwlock` in this process, as if it were one of its own.
+
+    Not for `rwlock run` with a command: it takes the signals of its process.
+    """
     out, err = io.StringIO(), io.StringIO()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with (
         Path(os.devnull).open() as nothing,
         mock.patch.dict(os.environ, environ, clear=True),
@@ -55,6 +60,7 @@ def here(
         redirect_stderr(err),
     ):
         code = main(words)
+    assert signal.pthread_sigmask(signal.SIG_SETMASK, mask) == mask
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 

@@ -151,7 +151,10 @@ def test_json_is_documented(store: Store, command: str) -> None:
 )
 def test_bad_input_is_one_line_and_2(store: Store, words: list[str]) -> None:
     store.leave_behind("other", "1", "x")  # the file is there
-    done = here(words, environment(RWLOCK_URL=store.url))
+    if words[0] == "run":
+        done = store.rwlock(*words)
+    else:
+        done = here(words, environment(RWLOCK_URL=store.url))
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

@@ -25,7 +25,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def place() -> str:
-    return f"memory://?prefix={uuid4().hex}-"
+    return f"memory://{uuid4().hex}"
 
 
 @pytest.fixture

@@ -36,15 +36,19 @@ EVIL = "<img src=x onerror=hacked=1><script>hacked=1</script>"
 
 
 @contextmanager
-def served(store: BoardStore | Connecting, **options: Any) -> Iterator[str]:  # noqa: ANN401
+def served(
+    tab: Page,
+    store: BoardStore | Connecting,
+    **options: Any,  # noqa: ANN401
+) -> Iterator[str]:
     """The page of a store."""
-    with serving(BoardSite(store, every=0.2, **options)) as url:
+    with serving(tab, BoardSite(store, every=0.2, **options)) as url:
         yield url
 
 
 @contextmanager
-def serving(site: BoardSite) -> Iterator[str]:
-    """A page, served by a thread."""
+def serving(tab: Page, site: BoardSite) -> Iterator[str]:
+    """A page, served by a thread until the tab has left it."""
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(asgi_app(site), port=port, log_config=None))
     loop = asyncio.new_event_loop()
@@ -54,6 +58,7 @@ def serving(site: BoardSite) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}/"
     finally:
+        tab.open("about:blank")  # else the page goes on asking a server that is gone
         loop.call_soon_threadsafe(site.board.stop)
         server.should_exit = True
         thread.join(TIMEOUT)
@@ -93,7 +98,7 @@ def break_in(tab: Page, reason: str) -> None:
 
 def test_it_shows_what_is_held_and_follows_it(store: Store, tab: Page) -> None:
     name, secret = ("order", EVIL), "gluww"
-    with served(connect(store.url), title=f"the store {EVIL}") as url:
+    with served(tab, connect(store.url), title=f"the store {EVIL}") as url:
         tab.open(url)
         assert "never ends" in tab.until(row("deploy/db"))
 
@@ -123,7 +128,7 @@ def test_it_shows_what_is_held_and_follows_it(store: Store, tab: Page) -> None:
 
 
 def test_it_ends_a_grant_that_is_seen_and_no_other(store: Store, tab: Page) -> None:
-    with served(connect(store.url), allow_break=True) as url:
+    with served(tab, connect(store.url), allow_break=True) as url:
         tab.open(url)
         tab.until(row("deploy/db"))
         tab.click(".row")
@@ -156,7 +161,7 @@ def test_keys_and_filters(store: Store, tab: Page) -> None:
     for number in range(5):
         store.leave_behind("order", str(number), "a")
     count = "document.querySelectorAll('.row').length"
-    with served(connect(store.url)) as url:
+    with served(tab, connect(store.url)) as url:
         tab.open(url)
         tab.until(f"{count} === 6")
         tab.press("/")
@@ -217,7 +222,7 @@ def test_on_a_phone(store: Store, tab: Page, scheme: str) -> None:
     tab.prefers(color_scheme=scheme, reduced_motion="reduce")
     long = "w" * 190
     store.leave_behind("order", long, "a")
-    with served(connect(store.url), allow_break=True, title="x" * 300) as url:
+    with served(tab, connect(store.url), allow_break=True, title="x" * 300) as url:
         tab.open(url)
         tab.until(row(f"order/{long}"))
         assert tab.value("document.documentElement.scrollWidth") == 360
@@ -269,7 +274,7 @@ import('/format.js').then(format => {
 
 
 def test_words_orders_and_lanes(tab: Page) -> None:
-    with served(FakeStore()) as url:
+    with served(tab, FakeStore()) as url:
         tab.open(url)
         tab.until("document.querySelector('#empty:not([hidden])')")
         found = tab.value(FORMAT)
@@ -307,7 +312,7 @@ def test_a_hidden_page_looks_no_more(tab: Page) -> None:
         " {value: hidden, configurable: true});"
         " document.dispatchEvent(new Event('visibilitychange')) })"
     )
-    with serving(site) as url:
+    with serving(tab, site) as url:
         tab.open(url)
         tab.until(row("order/1"))
         assert site.board.viewers == 1
@@ -335,7 +340,7 @@ class ManyLocks(FakeStore):
 
 
 def test_10_000_locks_stay_usable(tab: Page) -> None:
-    with served(ManyLocks()) as url:
+    with served(tab, ManyLocks()) as url:
         tab.open(url)
         tab.until("document.querySelector('.counts b').innerText === '10,000'")
         assert tab.value("document.querySelectorAll('.row').length") < 60
