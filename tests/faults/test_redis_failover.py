@@ -23,6 +23,7 @@ from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
 from tests.servers.fix_redis import StartSentinels
+from tests.servers.pair import Pair
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import SentinelGroup, cut_off
@@ -167,6 +168,32 @@ async def test_promotion_after_lost_writes(
                 gone.check()
             assert caught.value.reason in {"expired", "forced", "stolen"}
         register.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.only_on("trio", "the server decides")
+async def test_a_release_that_the_new_primary_does_not_know(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """Readers join the grant that was released, and have its fence: both are refused.
+
+    The next writer has a higher fence again.
+    """
+    register = Register(tmp_path / "register")
+    async with connect(pair.url) as old:
+        read = await old.rwlock("stock", 7).reader.acquire(lease=LEASE)
+        until(pair.level, "the replica has the grant")
+        pair.replica.ask("REPLICAOF", "NO", "ONE")
+        assert await read.release()
+        async with old.rwlock("stock", 7).writer.acquire(timeout=20) as lost:
+            assert register.access(lost.fence) == 1
+    async with connect(pair.replica.url) as new:
+        async with new.rwlock("stock", 7).reader.acquire(timeout=20) as joined:
+            assert joined.fence == read.fence < lost.fence
+            assert register.access(joined.fence) is None
+        async with new.rwlock("stock", 7).writer.acquire(timeout=20) as writer:
+            assert register.access(writer.fence) == 2
+    register.close()
 
 
 @pytest.mark.anyio

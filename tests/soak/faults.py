@@ -28,6 +28,7 @@ class Fault:
         weight: how often it is chosen, beside others.
         fence_only: beyond what the store promises: judged by the fence only.
         grace: seconds that are added to the bounds of progress.
+        forgets: what the store did last is lost, releases as well.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Fault:
     weight: float = 1.0
     fence_only: bool = False
     grace: float = 0.0
+    forgets: bool = False
 
 
 # --------------------------------------------------------------------- processes

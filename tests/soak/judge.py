@@ -63,6 +63,7 @@ class Injected:
     kind: str
     begun: int
     fence_only: bool
+    forgets: bool
     healed: int | None = None
 
 
@@ -87,7 +88,7 @@ class FaultLog:
                 if "healed" in told:
                     self.faults[-1].healed = told["healed"]
                     continue
-                fault = Injected(told["kind"], told["begun"], told["fence_only"])
+                fault = Injected(**told)
                 self.faults.append(fault)
                 self._begun.append(fault.begun)
 
@@ -100,14 +101,17 @@ class FaultLog:
         healed = fault.healed
         return fault if healed is None or time <= healed + self._after else None
 
-    def excuses(self, time: int) -> bool:
-        """Return whether a fault judged by the fence only was in force, or just had."""
+    def excuses(self, time: int, *, forgets: bool = False) -> bool:
+        """Return whether a fault judged by the fence only was in force, or just had.
+
+        ``forgets``: only a fault after which the store has forgotten what it did last.
+        """
         place = bisect_right(self._begun, time)
         for fault in reversed(self.faults[:place]):
             healed = fault.healed
             if healed is not None and healed + self._after < time:
                 return False
-            if fault.fence_only:
+            if fault.forgets if forgets else fault.fence_only:
                 return True
         return False
 
@@ -241,7 +245,8 @@ class Judge:
         """Return whether a fault explains this that is judged by the fence only.
 
         Of two that hold at a time, who entered first may have the higher fence: their
-        fences are in order if none of the two asked after the other was granted.
+        fences are in order if none of the two asked after the other was granted. And
+        readers may join an earlier reader whose release the store forgot.
         """
         if entered := _ENTERED.search(text):
             return self.faults.excuses(round(float(entered[1]) * SECOND))
@@ -250,8 +255,21 @@ class Judge:
             new, old = (stories[holder].granted for holder in came.groups())
             assert new is not None
             assert old is not None
-            return new.asked_at <= old.at and self.faults.excuses(new.at)
+            if new.asked_at <= old.at:
+                return self.faults.excuses(new.at)
+            if new.mode == "R" and self._joined_earlier(new, old):
+                return self.faults.excuses(new.at, forgets=True)
         return False
+
+    def _joined_earlier(self, new: Granted, old: Granted) -> bool:
+        """Return whether the fence of ``new`` is that of a reader before ``old``."""
+        return any(
+            isinstance(event, Granted)
+            and (event.mode, event.fence) == ("R", new.fence)
+            and event.at < old.at
+            for story in self._stories[new.resource].values()
+            for event in story.events
+        )
 
     def _compare_turns(self) -> None:
         """Find by how many later attempts an attempt at a fair mutex was passed.

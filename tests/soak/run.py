@@ -235,7 +235,8 @@ class Soak:
     def _strike(self, fault: Fault) -> None:
         effect = self._effects.setdefault(fault.kind, Effect(fault.fence_only))
         begun = now()
-        self._write(kind=fault.kind, begun=begun, fence_only=fault.fence_only)
+        kept = {"fence_only": fault.fence_only, "forgets": fault.forgets}
+        self._write(kind=fault.kind, begun=begun, **kept)
         with fault.strike(self._random):
             self._pump(self._random.uniform(*fault.seconds))
         healed = now()

@@ -248,7 +248,7 @@ class RedisSentinel(Site):
 
     def faults(self) -> list[Fault]:
         # What no replica has is lost.
-        failover = partial(Fault, fence_only=True, grace=10.0)
+        failover = partial(Fault, fence_only=True, forgets=True, grace=10.0)
         return [
             failover("planned failover", lambda _: self._planned(), weight=3),
             failover("primary killed", lambda _: self._struck(kill=True)),
@@ -323,7 +323,12 @@ class RedisCluster(Site):
         return [
             Fault("slot moved", self._moved, weight=12),
             Fault("slot moved slowly", self._moved_slowly, weight=6),
-            Fault("primary killed", self._struck, fence_only=True, grace=10.0),
+            Fault(
+                *("primary killed", self._struck),
+                fence_only=True,
+                forgets=True,
+                grace=10.0,
+            ),
         ]
 
     def _slot(self, random: Random) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def held(
 ) -> Iterator[Event]:
     """Yield the events of a grant; seconds."""
     chosen: EventMode = "W" if mode == "W" else "R"
-    who = ("p", name, f"{fence:012x}")
+    who = ("p", name, f"{fence:06x}{round(begin * 10):06x}")
     asked_at, at, until = (round(time * SECOND) for time in (asked, begin, end))
     yield Ask(*who, asked_at, chosen)
     yield Granted(*who, at, asked_at, chosen, fence, until)
@@ -94,8 +95,11 @@ def judged(folder: Path, *stories: Iterator[Event], faults: str = "") -> Judge:
     return judge
 
 
-def fault(begun: float, healed: float, *, fence_only: bool) -> str:
-    first = {"kind": "x", "begun": round(begun * SECOND), "fence_only": fence_only}
+def fault(
+    begun: float, healed: float, *, fence_only: bool, forgets: bool = False
+) -> str:
+    kept = {"fence_only": fence_only, "forgets": forgets}
+    first = {"kind": "x", "begun": round(begun * SECOND), **kept}
     return f"{json.dumps(first)}\n{json.dumps({'healed': round(healed * SECOND)})}\n"
 
 
@@ -133,6 +137,31 @@ def test_a_fence_that_falls_after_a_long_time(tmp_path: Path) -> None:
     assert [kind for kind, *_ in judge.violations] == ["fence"]
 
 
+@pytest.mark.parametrize(
+    ("fence", "mode", "forgets", "violations"),
+    [
+        (5, "R", True, []),
+        (5, "R", False, ["fence"]),
+        (6, "R", True, ["fence"]),
+        (5, "W", True, ["fence"]),
+    ],
+    ids=["joined", "nothing was forgotten", "nobody had the fence", "a writer"],
+)
+def test_readers_join_one_whose_release_was_forgotten(
+    tmp_path: Path, fence: int, mode: str, *, forgets: bool, violations: list[str]
+) -> None:
+    """Their fence is that of the earlier reader; a writer's between them is higher."""
+    judge = judged(
+        tmp_path,
+        held("own/1", 1.0, 1.2, 5, asked=0.9, mode="R"),
+        held("own/1", 1.4, 1.5, 7, asked=1.3),
+        held("own/1", 1.8, 1.9, fence, asked=1.7, mode=mode),
+        faults=fault(0.5, 1.6, fence_only=True, forgets=forgets),
+    )
+    assert [kind for kind, *_ in judge.violations] == violations
+    assert sum(judge.excused.values()) == (not violations)
+
+
 def test_one_permit_too_many(tmp_path: Path) -> None:
     grants = [
         held("permits/0", 1.0 + number / 10, 2.0, number + 1, asked=0.5)
@@ -163,9 +192,10 @@ def test_what_is_written_while_it_reads_is_judged_later(tmp_path: Path) -> None:
     """A release that was written to a file read early is not missed."""
     (tmp_path / "faults.jsonl").touch()
     judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0))
-    ask, granted, *_ = held("hot/0", 1.0, 2.0, 1, asked=0.9)
+    ask, granted, end, _ = held("hot/0", 1.0, 2.0, 1, asked=0.9)
     second = held("hot/0", 1.6, 1.8, 2, asked=1.55)
-    leaves = Releasing("p", "hot/0", f"{1:012x}", round(1.5 * SECOND), 2 * SECOND)
+    assert isinstance(end, Releasing)
+    leaves = replace(end, at=round(1.5 * SECOND))
     judge.read(map(encode_event, [ask, granted, *second]), round(1.4 * SECOND))
     judge.judge()
     judge.read([encode_event(leaves)], 3 * SECOND)
