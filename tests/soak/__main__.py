@@ -26,7 +26,8 @@ from typing import Any
 from aiorwlock_remote import __version__
 from tests.faults.workers import ROOT
 from tests.soak.run import Soak
-from tests.soak.stores import SITES, machine, started
+from tests.soak.site import machine, started
+from tests.soak.stores import SITES
 
 EVIDENCE = ROOT / "docs" / "evidence"
 

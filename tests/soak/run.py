@@ -24,7 +24,7 @@ from tests.soak import names
 from tests.soak.counts import operations, totals
 from tests.soak.faults import Fault, stopped
 from tests.soak.judge import SECOND
-from tests.soak.stores import Site
+from tests.soak.site import Site
 
 LOOPS = ("asyncio", "trio", "threads", "uvloop", "asyncio", "threads")
 """The loop of the process at each place."""

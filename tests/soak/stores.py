@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
+import fcntl
 import sqlite3
-import subprocess
-import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    closing,
-    contextmanager,
-    suppress,
-)
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from random import Random
 from typing import ClassVar, cast
 
@@ -30,25 +18,23 @@ import psycopg
 import pymysql
 
 from aiorwlock_remote.backends.cassandra import CassandraBackend
+from aiorwlock_remote.backends.files.names import RECORD, SEAT
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
 from tests.faults.redis_seats import client, left
 from tests.faults.store_outages import busy
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit
-from tests.servers.clock import SteppedClock
 from tests.servers.cluster import Cluster
-from tests.servers.database import Database
 from tests.servers.fix_mariadb import make_tables as make_mariadb_tables
 from tests.servers.fix_postgresql import make_tables as make_postgresql_tables
 from tests.servers.mariadb import Mariadb, connected, run
+from tests.servers.mysql import Mysql
 from tests.servers.postgresql import Postgresql
 from tests.servers.process import until
-from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import NAME, SentinelGroup
 from tests.soak.faults import (
     Fault,
-    Strike,
     full,
     killed,
     network_faults,
@@ -56,108 +42,7 @@ from tests.soak.faults import (
     stopped,
 )
 from tests.soak.names import HOT, SET
-
-PROXIES = 3
-STEP = 3.0
-"""Seconds by which a clock is set forward or back, at most."""
-
-
-class Site(ABC):
-    """A store in a folder of its own.
-
-    ``left_out`` says which faults are not injected here, and why.
-    """
-
-    lease: ClassVar[float] = 2.0
-    sets: ClassVar[bool] = False
-    disk: ClassVar[int] = 1024
-    """Megabytes of the disk in memory that the store's files are on."""
-    left_out: ClassVar[str] = ""
-    setting: ClassVar[str] = ""
-    """How the store is configured, for the evidence."""
-
-    def __init__(self, folder: Path, *, small_disk: bool) -> None:
-        """``small_disk``: whether the folder is on a disk that may be filled."""
-        self.folder = folder
-        self._small_disk = small_disk
-        self.proxies: list[Proxy] = []
-        self.before: tuple[str, ...] = ()
-        """What goes before the command of a client."""
-        self._clock = SteppedClock(folder)
-        self.url = self._start()
-
-    @abstractmethod
-    def _start(self) -> str:
-        """Start the store; return its URL."""
-
-    @abstractmethod
-    def faults(self) -> list[Fault]:
-        """Return what happens to the store."""
-
-    @abstractmethod
-    def left(self) -> list[str]:
-        """Return what a client of the store finds of locks that nobody holds."""
-
-    @abstractmethod
-    def versions(self) -> dict[str, str]:
-        """Return the versions of the server and of the driver."""
-
-    def close(self) -> None:
-        for proxy in self.proxies:
-            proxy.close()
-
-    def url_of(self, place: int) -> str:
-        """Return what the process of a place connects to: odd ones by a proxy."""
-        if not self.proxies or place % 2 == 0:
-            return self.url
-        proxy = self.proxies[place // 2 % len(self.proxies)]
-        return self.url.replace(f":{self._port}/", f":{proxy.port}/")
-
-    def _behind_proxies(self, port: int) -> None:
-        self._port = port
-        self.proxies = [Proxy(port) for _ in range(PROXIES)]
-
-    def _clock_faults(self, step: float = STEP, *, fence_only: bool) -> list[Fault]:
-        """The wall clock of the store's programs is set, and set right again."""
-
-        def forward(random: Random) -> AbstractContextManager[None]:
-            return self._clock_off(random.uniform(0.1, step))
-
-        def back(random: Random) -> AbstractContextManager[None]:
-            return self._clock_off(-random.uniform(0.1, step))
-
-        span, grace = (0.2, 2.0), step if fence_only else 0.0
-        return [
-            Fault("clock set forward", forward, span, 1, fence_only, grace),
-            Fault("clock set back", back, span, 1, fence_only, grace),
-        ]
-
-    def _disk_faults(self, strike: Strike, weight: float) -> list[Fault]:
-        """A disk that is not our own is not filled."""
-        if not self._small_disk:
-            return []
-        return [Fault("disk full", strike, (0.1, 1.5), weight)]
-
-    @contextmanager
-    def _clock_off(self, seconds: float) -> Iterator[None]:
-        self._clock.set(seconds)
-        try:
-            yield
-        finally:
-            self._clock.set(0.0)
-
-    def _clocked(self, server: RedisServer | Database | CassandraNode) -> None:
-        """Start a server again, so that its clock can be set."""
-        server.stop()
-        server.before = self._clock.before
-        server.start()
-
-
-@contextmanager
-def at_once(action: Callable[[], object]) -> Iterator[None]:
-    action()
-    yield
-
+from tests.soak.site import Site, at_once
 
 # --------------------------------------------------------------------------- Redis
 
@@ -473,9 +358,11 @@ class MariadbSite(Site):
         " out of memory: as with PostgreSQL"
     )
 
+    program: ClassVar[type[Mariadb]] = Mariadb
+
     def _start(self) -> str:
-        (home := self.folder / "mariadb").mkdir()
-        self._server = Mariadb(home)
+        (home := self.folder / "server").mkdir()
+        self._server = self.program(home)
         run(self._server.root, "CREATE DATABASE app")
         make_mariadb_tables(self._server.url)
         self._clocked(self._server)
@@ -514,11 +401,17 @@ class MariadbSite(Site):
 
     def versions(self) -> dict[str, str]:
         ((found,),) = run(self._server.url, "SELECT VERSION()")
-        return {"MariaDB": found, "asyncmy": version("asyncmy")}
+        return {self.program.program: found, "asyncmy": version("asyncmy")}
 
     def close(self) -> None:
         super().close()
         self._server.close()
+
+
+class MysqlSite(MariadbSite):
+    """The same for MySQL."""
+
+    program = Mysql
 
 
 class CassandraSite(Site):
@@ -619,44 +512,51 @@ class Sqlite(Site):
         return {"SQLite": sqlite3.sqlite_version}
 
 
+class Files(Site):
+    """One directory, each lock in files of its own."""
+
+    disk = 64
+    setting = "sync=yes, on a disk in memory"
+    left_out = "server and network: there is none; several hosts: see tests/faults"
+
+    def _start(self) -> str:
+        self.before = tuple(self._clock.before)
+        self._path = self.folder / "disk" / "locks"
+        self._path.mkdir(parents=True, exist_ok=True)
+        return f"file://{self._path}"
+
+    def faults(self) -> list[Fault]:
+        past = (self.lease, 1.2 * self.lease)
+        return [
+            *self._clock_faults(3600.0, fence_only=False),
+            *self._disk_faults(lambda _: full(self._path.parent), 4),
+            Fault("record locked", self._locked, (0.05, 0.5 * self.lease), 6),
+            Fault("record locked past the lease", self._locked, past, 1),
+        ]
+
+    @contextmanager
+    def _locked(self, random: Random) -> Iterator[None]:
+        """Another program has the lock of the record of a hot name."""
+        record = self._path / f"hot,{random.randrange(HOT)}{RECORD}"
+        with record.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def left(self) -> list[str]:
+        return [f"mutex file: {path.name}" for path in self._path.glob(f"*{SEAT}")]
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
+
 SITES: dict[str, type[Site]] = {
     "redis": Redis,
     "redis-sentinel": RedisSentinel,
     "redis-cluster": RedisCluster,
     "postgresql": PostgresqlSite,
     "mariadb": MariadbSite,
+    "mysql": MysqlSite,
     "cassandra": CassandraSite,
     "sqlite": Sqlite,
+    "files": Files,
 }
-
-
-@contextmanager
-def started(kind: type[Site]) -> Iterator[Site]:
-    """Start a store; its files are on a small disk in memory, if root makes one."""
-    with ExitStack() as stack:
-        base = Path(tempfile.mkdtemp(prefix="soak-"))
-        stack.callback(shutil.rmtree, base, ignore_errors=True)
-        base.chmod(0o755)  # servers are other users
-        if small_disk := not os.geteuid():
-            size = f"size={kind.disk}m,mode=755"
-            mount = ["mount", "-t", "tmpfs", "-o", size, "soak", str(base)]
-            subprocess.run(mount, check=True)
-            unmount = ["umount", "-l", str(base)]
-            stack.callback(partial(subprocess.run, unmount, check=True))
-        usual, tempfile.tempdir = tempfile.tempdir, str(base)
-        try:
-            site = kind(base, small_disk=small_disk)
-        finally:
-            tempfile.tempdir = usual
-        stack.callback(site.close)
-        yield site
-
-
-def machine() -> str:
-    """Return a description of the machine, without its name."""
-    model = ""
-    with suppress(FileNotFoundError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-    return f"{model}, {platform.system()} {platform.machine()}"

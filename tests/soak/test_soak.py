@@ -22,7 +22,8 @@ from aiorwlock_remote.testing.history import (
 from tests.soak.judge import SECOND, FaultLog, Judge
 from tests.soak.names import LIMIT
 from tests.soak.run import Soak
-from tests.soak.stores import Site, Sqlite, started
+from tests.soak.site import Site, started
+from tests.soak.stores import Sqlite
 
 # ------------------------------------------------------------------------ a run
 
