@@ -9,7 +9,6 @@ whether the part is there. If not, it takes the library's public way and calls
 from __future__ import annotations
 
 import logging
-from importlib.metadata import PackageNotFoundError, version
 
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.logs import log_event
@@ -57,6 +56,9 @@ def no_public_way(library: str, part: str, known: str, hint: str = "") -> Unsupp
 
 def version_of(library: str) -> str:
     """Return the installed version of a distribution, or ``"unknown"``."""
+    # Rarely needed, and a tenth of the time to import this package.
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
     try:
         return version(library)
     except PackageNotFoundError:

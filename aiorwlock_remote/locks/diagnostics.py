@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -132,6 +131,8 @@ async def diagnose(client: StoreClient) -> AsyncIterator[Finding]:
 
 
 async def _latency(store: Store, clock: Clock) -> Finding:
+    from statistics import median  # noqa: PLC0415 - imports much, for doctors only
+
     nobody = resource("rwlock", "doctor")
     times: list[float] = []
     for _ in range(_CHECKS):
