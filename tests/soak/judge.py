@@ -88,7 +88,8 @@ class FaultLog:
                 if "healed" in told:
                     self.faults[-1].healed = told["healed"]
                     continue
-                fault = Injected(**told)
+                fields = ("kind", "begun", "fence_only", "forgets")
+                fault = Injected(*map(told.__getitem__, fields))
                 self.faults.append(fault)
                 self._begun.append(fault.begun)
 

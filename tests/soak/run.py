@@ -28,6 +28,7 @@ from tests.soak.site import Site
 
 LOOPS = ("asyncio", "trio", "threads", "uvloop", "asyncio", "threads")
 """The loop of the process at each place."""
+JUDGE = [sys.executable, "-m", "tests.soak.judge"]
 STEADY = 3
 """The processes of the first places are never killed: their memory is measured."""
 TASKS = 12
@@ -152,7 +153,7 @@ class Soak:
         self, seconds: float, *, operations: int = sys.maxsize, faults: int = 0
     ) -> dict[str, Any]:
         """Run for so long, or until so many operations and faults; return figures."""
-        with self._fleet, self._judging() as judge:
+        with self._fleet, self._judging() as self._judge:
             try:
                 anyio.run(self._prepare)
                 for place in range(len(self._loops)):
@@ -165,7 +166,8 @@ class Soak:
                 self.problems.append(f"{type(exc).__name__}: {exc}")
             self._log.close()
             (self._folder / "end").touch()
-            judge.wait()
+            if code := self._judge.wait():
+                self.problems.append(f"the judge failed: {code}")
         return self._finish()
 
     def _finish(self) -> dict[str, Any]:
@@ -176,7 +178,7 @@ class Soak:
         for place, usage in figures["usage"].items():
             if not usage["flat"]:
                 self.problems.append(f"process {place} grows: {usage}")
-        if figures["judge"]["most passed by"] > figures["fairness bound"]:
+        if figures["judge"].get("most passed by", 0) > figures["fairness bound"]:
             self.problems.append("fairness: see judge")
         figures["problems"] = self.problems
         self._save(figures)
@@ -184,9 +186,8 @@ class Soak:
 
     @contextmanager
     def _judging(self) -> Iterator[subprocess.Popen[bytes]]:
-        program = [sys.executable, "-m", "tests.soak.judge"]
         judge = subprocess.Popen(
-            [*program, str(self._folder), str(self._site.lease)], cwd=ROOT
+            [*JUDGE, str(self._folder), str(self._site.lease)], cwd=ROOT
         )
         try:
             yield judge
@@ -323,6 +324,8 @@ class Soak:
         self._sampled = time.monotonic()
         if ended := self._fleet.ended():
             raise Broken(f"clients ended by themselves: {ended}")
+        if self._judge.poll() is not None:
+            raise Broken("the judge ended by itself")
         for place in range(self._steady):
             if place in self._places:
                 self._usage[place].sample(self._fleet.pid(self._places[place]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiorwlock_remote.testing.history import (
     Releasing,
     encode_event,
 )
+from tests.soak import run
 from tests.soak.judge import SECOND, FaultLog, Judge
 from tests.soak.names import LIMIT
 from tests.soak.run import Soak
@@ -71,6 +73,15 @@ def test_it_finds_a_client_that_locks_something_else(
     assert any("exclusion" in problem for problem in figures["problems"])
 
 
+@pytest.mark.slow
+def test_it_finds_that_nobody_judges(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "JUDGE", [sys.executable, "-c", "raise SystemExit(3)"])
+    figures = soaked(site, tmp_path, faults=1)
+    assert any("judge" in problem for problem in figures["problems"])
+
+
 # -------------------------------------------------------------------- the judge
 
 
@@ -99,7 +110,7 @@ def judged(folder: Path, *stories: Iterator[Event], faults: str = "") -> Judge:
 def fault(
     begun: float, healed: float, *, fence_only: bool, forgets: bool = False
 ) -> str:
-    kept = {"fence_only": fence_only, "forgets": forgets}
+    kept = {"fence_only": fence_only, "forgets": forgets, "wall": 0.0}
     first = {"kind": "x", "begun": round(begun * SECOND), **kept}
     return f"{json.dumps(first)}\n{json.dumps({'healed': round(healed * SECOND)})}\n"
 
