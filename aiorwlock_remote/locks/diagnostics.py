@@ -89,7 +89,7 @@ def collect_statistics(session: Session) -> Statistics:
     """Return the ``Statistics`` of one session, now; no I/O."""
     client = session.client
     store, leases = client.store, session.leases()
-    # ``acquirers`` is a weak set: mutex sets that are no longer used have no waiters.
+    # Weak references: mutex sets that are no longer used have no waiters.
     waiters = [w for acquirer in client.acquirers for w in acquirer.waiters()]
     due, sent, failed = client.keeper.renewals
     return Statistics(

@@ -48,7 +48,7 @@ class LockAcquirer:
         self._client = client
         self._clock = client.clock
         self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
-        client.acquirers.add(self)
+        client.acquirers[self] = None
 
     async def acquire(self, request: AcquireRequest) -> Lease:
         """Wait for a grant; return its lease. The caller has to start its renewals.

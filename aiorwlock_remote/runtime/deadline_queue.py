@@ -16,22 +16,23 @@ MAX_EMPTY_SLOTS = 1024
 class DeadlineQueue:
     """Leases ordered by the local time at which each is to be checked. Not thread-safe.
 
-    Leases that are due within the same ``SLOT_SECONDS`` share a set, called a slot. A
-    lease that ends leaves its slot at once, and empty slots are dropped now and then,
+    Leases that are due within the same ``SLOT_SECONDS`` share a slot: the keys of a
+    dict, in the order of their arrival (test_a_seed_is_always_the_same_story). A lease
+    that ends leaves its slot at once, and empty slots are dropped now and then,
     so that ended leases use no memory. New leases that are due after the next check get
     a slot at that check only: most of them have ended by then.
     """
 
     def __init__(self) -> None:
-        self.arrived: set[Lease] = set()
+        self.arrived: dict[Lease, None] = {}
         """The leases without a slot so far, each to be checked at its ``check_at``."""
-        self._due: dict[int, set[Lease]] = {}
+        self._due: dict[int, dict[Lease, None]] = {}
         # A heap of the keys of ``_due``.
         self._slots: list[int] = []
         self._sweep_at = MAX_EMPTY_SLOTS
         self.keeps_endless: bool = False
         """Whether to keep leases that are never due, too, so that ``all`` has them."""
-        self._endless: set[Lease] = set()
+        self._endless: dict[Lease, None] = {}
 
     @property
     def next(self) -> float:
@@ -46,7 +47,7 @@ class DeadlineQueue:
         """
         if due == math.inf:
             if self.keeps_endless:
-                self._endless.add(lease)
+                self._endless[lease] = None
                 lease.slot = self._endless
             return math.inf
         slot = math.ceil(due / SLOT_SECONDS)
@@ -54,9 +55,9 @@ class DeadlineQueue:
         if leases is None:
             if len(self._due) >= self._sweep_at:
                 self._drop_empty_slots()
-            leases = self._due[slot] = set()
+            leases = self._due[slot] = {}
             heapq.heappush(self._slots, slot)
-        leases.add(lease)
+        leases[lease] = None
         lease.slot = leases
         return slot * SLOT_SECONDS
 
@@ -65,7 +66,7 @@ class DeadlineQueue:
         if it is in the queue. Return the time of the check; infinity: never due.
         """
         if lease.slot is not None:
-            lease.slot.discard(lease)
+            lease.slot.pop(lease, None)
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
@@ -88,18 +89,19 @@ class DeadlineQueue:
             if leases and self.next > now:
                 break
             due = list(leases)[: most - len(batch)]
-            leases.difference_update(due)
+            for lease in due:
+                leases.pop(lease, None)
             batch += [lease for lease in due if lease.state is LeaseState.HELD]
             if not leases:
                 del self._due[heapq.heappop(self._slots)]
         return batch
 
     def _give_slots(self) -> None:
-        arrived, self.arrived = self.arrived, set()
+        arrived, self.arrived = self.arrived, {}
         for lease in list(arrived):  # a copy: the loop's thread may end one meanwhile
             self.move(lease, lease.check_at)
             if lease.state is not LeaseState.HELD and lease.slot is not None:
-                lease.slot.discard(lease)  # it ended before it had the new slot
+                lease.slot.pop(lease, None)  # it ended before it had the new slot
 
     def _drop_empty_slots(self) -> None:
         # ``take`` would come to a slot that lies a day ahead only in a day.

@@ -195,9 +195,9 @@ class Lease:
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
-        # The set of the keeper's queue that has this lease now: left at the end, else
+        # The slot of the keeper's queue that has this lease now: left at the end, else
         # many short grants would fill the queue until a third of their lease is over.
-        self.slot: set[Lease] | None = None
+        self.slot: dict[Lease, None] | None = None
         # The tickets to which requests under way (``upgrade``, ``downgrade``) may have
         # moved the grant. Changed by the loop only.
         self.moving: tuple[str, ...] = ()
@@ -289,7 +289,7 @@ class Lease:
     def _leave_slot(self) -> None:
         slot = self.slot
         if slot is not None:
-            slot.discard(self)
+            slot.pop(self, None)
 
     def _extend(self, sent_at: float, lease: float | None) -> None:
         if lease is None:

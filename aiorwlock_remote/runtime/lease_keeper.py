@@ -401,7 +401,7 @@ class LeaseKeeper:
                 self._changed.notify()
             else:
                 lease.slot = self._deadlines.arrived
-                lease.slot.add(lease)
+                lease.slot[lease] = None
 
     def renew_all(self) -> None:
         """Renew every grant now, because another server of the store has taken over.

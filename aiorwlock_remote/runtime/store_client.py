@@ -11,7 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -204,7 +204,7 @@ class StoreClient:
         self.cleanup: CleanupRetrier = CleanupRetrier(loop, self.in_flight)
         self.throttle: AcquireThrottle = AcquireThrottle(loop.clock)
         self.queues: WaitQueueRegistry = WaitQueueRegistry(self)
-        self.acquirers: WeakSet[LockAcquirer] = WeakSet()
+        self.acquirers: WeakKeyDictionary[LockAcquirer, None] = WeakKeyDictionary()
         """The acquirers of this ``Locks``, whose waits end when it is closed."""
         self.requests_sent: int = 0
         self.requests_retried: int = 0

@@ -443,7 +443,7 @@ class WaitQueueRegistry:
         self._clock = client.clock
         self._queues: dict[Resource, WaitQueue] = {}
         self._sweep_at = MAX_IDLE_QUEUES
-        self._signals: dict[Resource, set[WakeSignal]] = {}
+        self._signals: dict[Resource, dict[WakeSignal, None]] = {}
         # A heap of (due, order, what): equal times must not compare queues.
         self._alarms: list[tuple[float, int, WaitQueue | Resource]] = []
         # The alarm that counts, of those in the heap; that of a queue is never later
@@ -502,14 +502,14 @@ class WaitQueueRegistry:
     def listen(self, resource: Resource) -> WakeSignal:
         """Return a signal that gets a ``wake()`` whenever ``resource`` may be free."""
         signal = WakeSignal()
-        self._signals.setdefault(resource, set()).add(signal)
+        self._signals.setdefault(resource, {})[signal] = None
         self._client.store.watch(resource)
         return signal
 
     def unlisten(self, resource: Resource, signal: WakeSignal) -> None:
         """Stop waking ``signal``, which ``listen(resource)`` returned."""
         signals = self._signals[resource]
-        signals.discard(signal)
+        signals.pop(signal, None)
         if not signals:
             del self._signals[resource]
             if resource not in self._queues or self._queues[resource].idle:

@@ -85,8 +85,8 @@ def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
     agenda = DeadlineQueue()
     agenda.put(lease, 3e7)
     planned = lease.slot
-    assert planned == {lease}
+    assert planned == {lease: None}
     assert (
         lease.end(LeaseState.RELEASED) if how == "released" else lease.lose("expired")
     )
-    assert planned == set()
+    assert planned == {}

@@ -408,7 +408,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def wake_all(self) -> None:
-        for resource in set(self._watched.values()):
+        for resource in dict.fromkeys(self._watched.values()):
             self._wake(resource, 0.0)
 
     def _subscribe(self, keys: PublishedKeys) -> None:

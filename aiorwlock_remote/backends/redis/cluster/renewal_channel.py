@@ -168,7 +168,7 @@ class ClusterRenewalChannel:
     def _retire(self) -> None:
         primaries = set(self._slots.primaries)
         with self._lock:
-            for server in self._connections.keys() - primaries:
+            for server in [s for s in self._connections if s not in primaries]:
                 self._connections.pop(server).retire()
 
 
