@@ -40,7 +40,7 @@ class Hindered(LockAcquirer):
             throttle=AcquireThrottle(self.clock),
             connect_timeout=PATIENCE,
             keeper=keeper,
-            acquirers=set[Any](),
+            acquirers=dict[Any, None](),
         )
         super().__init__(cast("StoreClient", client))
         self.error = error
