@@ -18,7 +18,7 @@ from tests.servers.plain_cassandra import make_published
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.only_on("asyncio", "the table is nothing new to a loop"),
-    pytest.mark.share(1, 4, "test_cassandra.py has all cases"),
+    pytest.mark.share(1, 8, "test_cassandra.py has all cases"),
 ]
 
 

@@ -70,7 +70,7 @@ def cassandra_for_hints(
 
 
 @pytest.mark.usefixtures("mariadb_for_hints")
-@pytest.mark.share(0, 4, "test_mariadb.py has all cases")
+@pytest.mark.share(0, 8, "test_mariadb.py has all cases")
 class TestHintedMariadb(ConformanceSuite):
     """``mariadb://…?wake=redis://…``."""
 
@@ -78,7 +78,7 @@ class TestHintedMariadb(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("mariadb_for_hints")
-@pytest.mark.share(1, 4, "test_mariadb.py has all cases")
+@pytest.mark.share(1, 8, "test_mariadb.py has all cases")
 class TestCutMariadb(ConformanceSuite):
     """The same, and the channel is cut again and again."""
 
