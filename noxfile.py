@@ -134,13 +134,13 @@ def ci(session: nox.Session) -> None:
         partial(run_mypy, session),
         partial(run_pyright, session),
         partial(run_docs, session, "-q"),
-        # Compiles all tests once: five workers that begin together would do it each.
+        # Compiles all tests once: six workers that begin together would do it each.
         partial(session.run, "pytest", "--collect-only", "-qq", silent=True),
     )
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
     # One of them has the crowds, and mostly waits; the others wait for servers, leases
-    # and processes for two thirds of the time, so two cores have room for five.
+    # and processes for two thirds of the time, so two cores have room for six.
     session.run(
         *("pytest", "-n", "6", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
     )
