@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.cli.exit_codes import SIGNAL, USAGE
+from aiorwlock_remote.cli.exit_codes import REFUSED, SIGNAL, USAGE
 from aiorwlock_remote.cli.streams import discard_stdout, null_stream
 
 if TYPE_CHECKING:
@@ -31,13 +31,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     # print warnings among them to stderr, where commands print one line of their own.
     logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
+        return _flushed(_run(list(sys.argv[1:] if argv is None else argv)))
     except KeyboardInterrupt:  # Ctrl-C before a command handles signals itself
         return SIGNAL + 2
     except BrokenPipeError:  # `rwlock ls | head`
         discard_stdout()
         return 0
+
+
+def _flushed(code: int) -> int:
+    """Write what stdout has buffered; return the exit code, of a failure if that fails.
+
+    Without this, what was printed to a full disk is found out as late as at exit, where
+    Python prints a traceback and ends with 120 (test_a_full_disk_is_an_error).
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        discard_stdout()
+        if code == 0:  # else a line on stderr has said what is wrong
+            print(f"rwlock: stdout: {exc.strerror}", file=sys.stderr)
+            return REFUSED
     return code
 
 

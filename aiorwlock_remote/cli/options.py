@@ -53,6 +53,29 @@ class FloatRange(click.FloatRange):
         return number
 
 
+class Utf8Text(click.ParamType[str]):
+    """A text whose bytes are UTF-8, whatever encoding the locale says.
+
+    Names are stored as UTF-8, and Python decodes arguments by the locale: in one of
+    Latin-1 an ``é`` would arrive as two letters, in ``C`` as bytes that are no text. An
+    argument whose bytes are not UTF-8 stays as Python has decoded it.
+    """
+
+    name = "text"
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        del param, ctx
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeError:
+            return value
+
+
 def number_option(
     name: str,
     text: str,
@@ -97,6 +120,7 @@ _prefix = click.option(
     "--prefix",
     envvar="RWLOCK_PREFIX",
     show_envvar=True,
+    type=Utf8Text(),
     metavar="TEXT",
     is_eager=True,  # before the URL, which it becomes a part of
     expose_value=False,
@@ -222,7 +246,11 @@ def _resource_names(
 
 
 resource_argument: CommandDecorator = click.argument(
-    "target", metavar="TYPE/ID", callback=_split, shell_complete=_resource_names
+    "target",
+    metavar="TYPE/ID",
+    type=Utf8Text(),
+    callback=_split,
+    shell_complete=_resource_names,
 )
 """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
 
@@ -250,7 +278,11 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 type_argument: CommandDecorator = click.argument(
-    "resource_type", metavar="[TYPE]", required=False, callback=_type
+    "resource_type",
+    metavar="[TYPE]",
+    required=False,
+    type=Utf8Text(),
+    callback=_type,
 )
 """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
 

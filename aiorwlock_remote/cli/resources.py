@@ -29,6 +29,7 @@ from aiorwlock_remote.cli.format import (
     who,
 )
 from aiorwlock_remote.cli.options import (
+    Utf8Text,
     as_json,
     fail_option,
     on_store,
@@ -252,6 +253,7 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     "--reason",
     required=True,
     metavar="TEXT",
+    type=Utf8Text(),
     callback=_reason,
     help="Why; stands in the answer.",
 )

@@ -36,6 +36,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.options import (
+    Utf8Text,
     check_whole,
     number_option,
     resource_argument,
@@ -83,7 +84,7 @@ class ChildProcess:
     def __init__(
         self,
         command: Sequence[str],
-        environment: Mapping[str, str],
+        environment: Mapping[str, str | bytes],
         mask: Iterable[int],
         on_end: Callable[[], None],
     ) -> None:
@@ -119,7 +120,9 @@ class ChildProcess:
 
 
 def _spawn(
-    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int]
+    command: Sequence[str],
+    environment: Mapping[str, str | bytes],
+    mask: Iterable[int],
 ) -> int:
     def spawn(file: str, arguments: list[str]) -> int:
         return os.posix_spawnp(
@@ -290,8 +293,11 @@ class LockedCommand:
             self._changed.clear()
 
     def _start(self, held: Held) -> ChildProcess:
-        environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
-        environment["RWLOCK_RESOURCE"] = held.resource
+        environment: dict[str, str | bytes] = {
+            k: v for k, v in os.environ.items() if k not in _VARIABLES
+        }
+        # Bytes: the locale may have no letters for the name.
+        environment["RWLOCK_RESOURCE"] = held.resource.encode()
         environment["RWLOCK_FENCE"] = str(held.fence)
         if self._ticket:
             environment["RWLOCK_TICKET"] = self._ticket
@@ -452,7 +458,12 @@ def _command(
     "Seconds after which the lock is free if this process or its host dies.",
     30.0,
 )
-@click.option("--reason", metavar="TEXT", help="Shown to others. Default: the command.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    type=Utf8Text(),
+    help="Shown to others. Default: the command.",
+)
 @click.option(
     "--export-ticket", is_flag=True, help="Also set RWLOCK_TICKET, which is a secret."
 )

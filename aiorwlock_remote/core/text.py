@@ -29,7 +29,12 @@ def check_unicode(what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+        pass
+    else:
+        return
+    # Raised behind the `except` clause: the UnicodeEncodeError contains the text, which
+    # may be a URL with a password, so it must not be the context of this error.
+    raise ConfigurationError(what=f"{what} is not valid Unicode text")
 
 
 def has_control_character(text: str) -> bool:

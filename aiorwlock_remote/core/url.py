@@ -25,6 +25,7 @@ CONNECT_OPTIONS = CONNECT_ONLY_OPTIONS | {
     *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
     *("fair", "on_lost", "policy", "slow_wait"),
 }
+_ESCAPES = "in a password, / is %2F, ? is %3F, # is %23, % is %25 and @ is %40"
 # Digits of a whole number in a URL.
 _MAX_DIGITS = 18
 
@@ -166,22 +167,27 @@ def parse(url: str) -> Address:
         )
         query = parse_qsl(parts.query, keep_blank_values=True, errors="strict")
     except ValueError as exc:
-        raise ConfigurationError(what=f"bad store URL: {_reason(exc)}") from None
-    if not parts.scheme or not url[len(parts.scheme) :].startswith("://"):
-        raise ConfigurationError(
-            what="a store URL is scheme://…", hint="for example sqlite:///locks.db"
+        problem = _reason(exc)
+    else:
+        if not parts.scheme or not url[len(parts.scheme) :].startswith("://"):
+            raise ConfigurationError(
+                what="a store URL is scheme://…", hint="for example sqlite:///locks.db"
+            )
+        _check_user(parts, query)
+        _check_printable("the path of the store URL", path or "")
+        _check_printable("the user name of the store URL", username or "")
+        return Address(
+            scheme=parts.scheme,
+            host=_host(parts),
+            port=port,
+            path=path or "",
+            username=username,
+            password=password,
+            query=_options(query),
         )
-    _check_printable("the path of the store URL", path or "")
-    _check_printable("the user name of the store URL", username or "")
-    return Address(
-        scheme=parts.scheme,
-        host=_host(parts),
-        port=port,
-        path=path or "",
-        username=username,
-        password=password,
-        query=_options(query),
-    )
+    # Raised behind the `except` clause: the ValueError quotes the URL, so it must not
+    # be the context of this error either (test_bad_urls).
+    raise ConfigurationError(what=f"bad store URL: {problem}", hint=_ESCAPES)
 
 
 def with_prefix(url: str, prefix: str) -> str:
@@ -208,6 +214,17 @@ def _options(query: list[tuple[str, str]]) -> dict[str, str]:
             _check_printable(what, name + value)
         options[name] = value
     return options
+
+
+def _check_user(parts: SplitResult, query: list[tuple[str, str]]) -> None:
+    # If a password has a "/", "?" or "#" in it, what follows is parsed as a path or as
+    # the name of an option, and errors would show a part of the password.
+    behind = (parts.path, parts.fragment, *(name for name, _ in query))
+    if parts.netloc and any("@" in text for text in behind):
+        raise ConfigurationError(
+            what="bad store URL: there is an @ behind the host",
+            hint=f"{_ESCAPES}, also in a path",
+        )
 
 
 def _check_printable(what: str, text: str) -> None:

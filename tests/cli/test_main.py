@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import registry
+from aiorwlock_remote.cli.options import Utf8Text
 from aiorwlock_remote.core.text import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment, here
 
@@ -232,6 +234,59 @@ def test_nobody_reads_what_it_prints(
             check=False,
         )
     assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize("words", [["stale"], ["--help"], ["show", "order/1"]])
+def test_a_full_disk_is_an_error(store: Store, words: list[str]) -> None:
+    """One line and exit code 1, also if Python buffers what is printed."""
+    store.leave_behind("order", "1", "x")
+    env = environment(RWLOCK_URL=store.url)
+    env.pop("PYTHONUNBUFFERED", None)
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            *([*RWLOCK, *words],),
+            env=env,
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert re.fullmatch(r"rwlock: .*No space left on device\n", done.stderr)
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_a_name_is_utf_8_in_every_locale(store: Store, mode: str) -> None:
+    """In C without Python's UTF-8 mode, arguments arrive as bytes without letters."""
+    held = 'printf "%s " "$RWLOCK_RESOURCE"; exec "$@"'
+    shown = [*RWLOCK, "show", "--json", "größe/é"]
+    env = environment(
+        RWLOCK_URL=store.url,
+        RWLOCK_PREFIX="日",
+        LC_ALL="C",
+        PYTHONUTF8=mode,
+        PYTHONCOERCECLOCALE="0",
+    )
+    words = ["run", "--reason", "é", "größe/é", "sh", "-c", held, "sh", *shown]
+    done = subprocess.run(
+        [*RWLOCK, *words], env=env, cwd=ROOT, capture_output=True, check=True
+    )
+    name, _, told = done.stdout.decode().partition(" ")
+    assert name == "größe/é"
+    (resource,) = json.loads(told) if told.startswith("[") else [json.loads(told)]
+    assert (resource["type"], resource["id"]) == ("größe", "é")
+    assert [holder["reason"] for holder in resource["holders"]] == ["é"]
+
+
+def test_an_argument_that_is_not_utf_8_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A user of Latin-1 types one byte for an é; scripts in UTF-8 give two."""
+    monkeypatch.setattr(os, "fsencode", lambda text: text.encode("latin-1"))
+    read = Utf8Text().convert
+    assert read("\xe9", None, None) == "é"
+    assert read("\xc3\xa9", None, None) == "é"
 
 
 def test_names_cannot_steer_the_terminal() -> None:

@@ -84,10 +84,6 @@ def options_of(
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
-    if "@" in address.path and not local:
-        # The path is not shown: a part of a password may stand in front of the @.
-        hint = "in a password, / is %2F, ? is %3F and # is %23"
-        raise invalid(address, "there is an @ behind the host", hint)
     if asked:
         sentinels, db = sentinels_of(address, tls)
     elif cluster:

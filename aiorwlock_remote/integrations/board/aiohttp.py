@@ -10,7 +10,7 @@ The page has no authentication of its own: put it behind yours.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -91,14 +91,16 @@ async def _stream(
     site: BoardSite, request: web.Request, response: BoardResponse
 ) -> web.StreamResponse:
     last = request.headers.get("Last-Event-ID", request.query.get("last", ""))
-    async with (
-        site.board.viewing(),
-        aclosing(site.board.messages(last)) as messages,
-    ):
-        stream = web.StreamResponse(status=response.status, headers=response.headers)
+    stream = web.StreamResponse(status=response.status, headers=response.headers)
+    taken = False
+    async with site.board.stream(last) as messages:
         # A viewer that left is found when the next message is sent to it.
         with suppress(ConnectionError):
             await stream.prepare(request)
             async for message in messages:
                 await stream.write(message)
+        taken = True
+    # To a viewer that does not read, the end of the response could not be sent either.
+    if not taken and request.transport is not None:
+        request.transport.abort()
     return stream

@@ -10,7 +10,6 @@ The page has no authentication of its own: mount it behind yours.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import aclosing
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -99,10 +98,7 @@ class _Events(Response):
         self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with (
-            self._board.viewing(),
-            aclosing(self._board.messages(self._last)) as messages,
-        ):
+        async with self._board.stream(self._last) as messages:
             stream = StreamingResponse(
                 messages, self._response.status, self._response.headers
             )

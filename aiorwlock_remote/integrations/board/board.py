@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -10,6 +11,7 @@ from typing import Protocol, final, runtime_checkable
 
 import anyio
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import check_seconds
@@ -32,6 +34,12 @@ LINGER = 5.0
 KEEP_ALIVE = 15.0
 """Seconds after which a viewer gets a sign of life while the store is silent."""
 RECONNECT_MS = 1500
+CHUNK = 65_536
+"""Bytes in the largest part of a message: what is buffered for a viewer at a time."""
+SEND_TIMEOUT = 60.0
+"""Seconds within which a viewer has to take a message; else the viewer is dropped."""
+SNAPSHOT_LIFETIME = 10.0
+"""Seconds for which newcomers share a first message, followed by what changed since."""
 
 
 @runtime_checkable
@@ -104,6 +112,9 @@ class Board:
     - One scan at a time serves all viewers, and without a viewer there is none.
     - A viewer that reads slowly delays no other: no message is stored for a viewer,
       each is made from the newest state when the viewer is ready for it.
+    - Viewers share the messages that are on their way to them, and each has a buffer of
+      its own for one part only; a viewer that does not read is dropped
+      (test_viewers_that_do_not_read_cost_no_message_each).
     - After ``stop`` every stream of messages ends, and new ones end at once.
     """
 
@@ -122,7 +133,10 @@ class Board:
         self._viewers = 0
         self._task: BackgroundTask | None = None
         self._fresh = False
+        # The message for each state known to viewers, of the last scan; and the first
+        # message of newcomers, with its number and time.
         self._encoded: dict[int, bytes] = {}
+        self._snapshot: tuple[int, bytes, float] | None = None
         # Model and cache are used in worker threads: 10,000 rows would keep the loop of
         # an application busy for too long.
         self._lock = anyio.Lock()
@@ -149,26 +163,61 @@ class Board:
         finally:
             self._viewers -= 1
 
-    async def messages(self, last_event_id: str = "") -> AsyncGenerator[bytes, None]:
+    @asynccontextmanager
+    async def stream(
+        self, last_event_id: str = ""
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """Context for a block that sends a viewer the ``messages`` that it is given.
+
+        If the viewer does not take a message within ``SEND_TIMEOUT``, the block is
+        cancelled and the context ends without an error.
+        """
+        with anyio.CancelScope() as scope:
+            async with (
+                self.viewing(),
+                aclosing(self.messages(last_event_id, scope)) as messages,
+            ):
+                yield messages
+        if scope.cancelled_caught:
+            log_event(log, "board_viewer_dropped", seconds=SEND_TIMEOUT)
+
+    async def messages(
+        self, last_event_id: str = "", sending: anyio.CancelScope | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """Yield server-sent events for one viewer; only inside of ``viewing()``.
 
         Wrap the generator into ``contextlib.aclosing``, as the viewer may leave.
 
-        ``last_event_id``: the id of the last event that this viewer received.
+        Args:
+            last_event_id: The id of the last event that this viewer received.
+            sending: Its deadline is set while a message is being sent.
         """
         yield f"retry: {RECONNECT_MS}\n\n".encode()
         instance, _, number = last_event_id.partition("-")
         known = instance == self._instance and number.isascii() and number.isdigit()
         seq = int(number[:18]) if known else 0
+        sending = sending or anyio.CancelScope()
         while not self.stopped:
-            if not self._fresh or seq == self._model.seq:
+            if self._fresh and seq != self._model.seq:
+                seq, message = await self._message(seq)
+                head = b"id: %s-%d\ndata: " % (self._instance.encode(), seq)
+            else:
+                head, message = b"event: alive\ndata: ", b"1"
                 with anyio.move_on_after(KEEP_ALIVE) as scope:
                     await self._published.wait()
-                if scope.cancelled_caught:
-                    yield b"event: alive\ndata: 1\n\n"
-                continue
-            seq, message = await self._message(seq)
-            yield b"id: %s-%d\ndata: %s\n\n" % (self._instance.encode(), seq, message)
+                if not scope.cancelled_caught:
+                    continue
+            sending.deadline = anyio.current_time() + SEND_TIMEOUT
+            if len(message) <= CHUNK:
+                yield b"%s%s\n\n" % (head, message)
+            else:
+                yield head
+                for start in range(0, len(message), CHUNK):
+                    yield message[start : start + CHUNK]
+                    # A socket may take all parts at once: others have their turn.
+                    await checkpoint()
+                yield b"\n\n"
+            sending.deadline = math.inf
 
     async def history(self, numbers: list[int], seconds: float) -> bytes:
         """Return the time lines of these rows in the last ``seconds`` as JSON."""
@@ -217,6 +266,8 @@ class Board:
                 await self._scan_while_viewed(task)
         finally:
             self._task, self._fresh = None, False
+            self._encoded.clear()
+            self._snapshot = None
             self._model.paused()
             with anyio.CancelScope(shield=True), suppress(LockError):
                 await self._store.aclose()
@@ -259,9 +310,18 @@ class Board:
         published.set()
 
     async def _message(self, since: int) -> tuple[int, bytes]:
+        """Return the message for a viewer that knows ``since``, and the next number."""
         async with self._lock:
+            now = current_event_loop().clock.now()
+            if not self._model.follows(since):
+                if self._snapshot is None or not (
+                    self._model.follows(self._snapshot[0])
+                    and now < self._snapshot[2] + SNAPSHOT_LIFETIME
+                ):
+                    made = await to_thread.run_sync(self._model.encoded, 0, now)
+                    self._snapshot = self._model.seq, made, now
+                return self._snapshot[:2]
             if since not in self._encoded:
-                now = current_event_loop().clock.now()
                 made = await to_thread.run_sync(self._model.encoded, since, now)
                 self._encoded[since] = made
             return self._model.seq, self._encoded[since]

@@ -45,6 +45,10 @@ _FILES = {
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
 
+_FULL = (
+    b"retry: 10000\nevent: refused\ndata: This board has %d viewers, and no room for"
+    b" another one. The page tries again every 10 s.\n\n" % MAX_VIEWERS
+)
 MAX_HISTORIES = 100
 """Rows in one request for time lines: those on a screen."""
 _NUMBERS = re.compile(r"[0-9]{1,15}(,[0-9]{1,15})*")
@@ -136,8 +140,11 @@ class BoardSite:
         return text.encode()
 
     def _events(self, *, head: bool) -> BoardResponse:
-        if self.board.stopped or self.board.viewers >= MAX_VIEWERS:
-            return _refused(Refusal(503, "the board is ending, or has many viewers"))
+        if self.board.stopped:
+            return _refused(Refusal(503, "the board is ending"))
+        if self.board.viewers >= MAX_VIEWERS:
+            # An event: a browser does not show a page why its stream was refused.
+            return _response(200, _FULL, EVENTS)
         # Proxies are told not to keep events back.
         more = {"content-type": EVENTS, "x-accel-buffering": "no"}
         return BoardResponse(200, b"", {**HEADERS, **more}, events=not head)

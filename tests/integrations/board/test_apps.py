@@ -6,8 +6,10 @@ import asyncio
 import json
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import ModuleType
 from typing import Any
 
 import aiohttp
@@ -26,6 +28,7 @@ from aiorwlock_remote.integrations import aiohttp as in_aiohttp
 from aiorwlock_remote.integrations import fastapi as in_fastapi
 from aiorwlock_remote.integrations.board import aiohttp as board_of_aiohttp
 from aiorwlock_remote.integrations.board import asgi
+from aiorwlock_remote.integrations.board import board as boards
 from aiorwlock_remote.integrations.board.guard import HEADERS
 from aiorwlock_remote.integrations.board.site import BoardSite
 from tests.cli.watch.fix_watch import holder, order
@@ -59,6 +62,19 @@ async def under_uvicorn(app: ASGIApplication) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
+async def under_aiohttp(app: web.Application) -> AsyncIterator[str]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=TIMEOUT)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        async with asyncio.timeout(TIMEOUT):
+            await runner.cleanup()
+
+
+@asynccontextmanager
 async def in_fastapi_app(*, allow_break: bool = False) -> AsyncIterator[str]:
     app = FastAPI()
     in_fastapi.add_locks(app, connect(URL))
@@ -85,15 +101,8 @@ async def in_aiohttp_app(*, allow_break: bool = False) -> AsyncIterator[str]:
         lambda: in_aiohttp.get_locks(app), allow_break=allow_break
     )
     app.add_subapp("/locks/", board)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=TIMEOUT)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}/locks/"
-    finally:
-        async with asyncio.timeout(TIMEOUT):
-            await runner.cleanup()
+    async with under_aiohttp(app) as url:
+        yield f"{url}/locks/"
 
 
 APPS = [in_fastapi_app, in_starlette_app, in_aiohttp_app]
@@ -228,6 +237,24 @@ async def test_one_that_does_not_read_holds_up_nobody() -> None:
             assert site.board.viewers == 2
         assert len(messages[0]["rows"]) == 3000
         lazy.close()
+
+
+@pytest.mark.parametrize("kind", [asgi, board_of_aiohttp], ids=["asgi", "aiohttp"])
+async def test_one_that_does_not_read_is_dropped(
+    kind: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(boards, "SEND_TIMEOUT", 0.2)
+    caplog.set_level("INFO", boards.log.name)
+    locks = [order(f"{number:0200}", holder()) for number in range(5000)]
+    app = kind.board_app(FakeStore(*locks))
+    serve = under_uvicorn if kind is asgi else under_aiohttp
+    async with serve(app) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.connect((host, int(port)))
+            lazy.send(f"GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            await until(lambda: "board_viewer_dropped" in caplog.text)
 
 
 @pytest.mark.parametrize("given", ["memory://", None, 7])

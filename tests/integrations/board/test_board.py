@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -114,6 +115,58 @@ async def test_a_slow_viewer_gets_the_newest_state_and_delays_nobody() -> None:
         assert message["seq"] - first["seq"] >= 100
         assert message["rows"][0]["holders"][0]["fence"] == "99"
         assert message["full"] is False
+
+
+@pytest.mark.usefixtures("often")
+async def test_viewers_that_do_not_read_cost_no_message_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Newcomers share one first message, whose parts are small; then comes the rest."""
+    store = FakeStore(*(order(number, holder()) for number in range(1000)))
+    board = Board(store, every=0.001)
+    encoded = Mock(wraps=board._model.encoded)
+    monkeypatch.setattr(board._model, "encoded", encoded)
+    async with board.viewing():
+        for number in range(5):
+            scans = store.scans
+            await until(lambda scans=scans: store.scans > scans)
+            store.found[number] = order(number, holder(fence=99))
+            stream = board.messages()
+            parts = [await anext(stream)]
+            while parts[-1] != b"\n\n":
+                parts.append(await anext(stream))
+                assert len(parts[-1]) <= boards.CHUNK
+            text = b"".join(parts).partition(b"\ndata: ")[2]
+            known = {row["row"]: row for row in json.loads(text)["rows"]}
+            assert len(known) == 1000
+            while known[number + 1]["holders"][0]["fence"] != "99":
+                known |= {row["row"]: row for row in (await told(stream))["rows"]}
+    assert [call.args[0] for call in encoded.call_args_list].count(0) == 1
+    await board.aclose()
+    assert (board._snapshot, board._encoded) == (None, {})
+
+
+async def test_who_does_not_take_a_message_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(boards, "SEND_TIMEOUT", 0.01)
+    caplog.set_level("INFO", "aiorwlock_remote.board")
+    board = Board(FakeStore(order(1, holder())), every=0.2)
+    async with asyncio.timeout(TIMEOUT):
+        async with board.stream() as messages:
+            async for chunk in messages:
+                if b"order/1" in chunk:
+                    await asyncio.Event().wait()  # as a full buffer of a socket
+        # While nothing is being sent, time does not count.
+        async with board.stream() as messages:
+            await told(messages)
+            with anyio.move_on_after(0.05):
+                await anext(messages)
+    assert board.viewers == 0
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        "board_viewer_dropped"
+    ]
+    await board.aclose()
 
 
 @pytest.mark.usefixtures("often")

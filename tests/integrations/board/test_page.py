@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from aiorwlock_remote import LockInfo, Locks, connect
+from aiorwlock_remote.integrations.board import site as sites
 from aiorwlock_remote.integrations.board.asgi import asgi_app
 from aiorwlock_remote.integrations.board.board import BoardStore
 from aiorwlock_remote.integrations.board.site import BoardSite
@@ -155,6 +156,35 @@ def test_it_ends_a_grant_that_is_seen_and_no_other(store: Store, tab: Page) -> N
         tab.until("!document.querySelector('#dialog').open")
         assert store.json("ls") == []
         tab.until(f"({row('deploy/db')} ?? '').includes('free')")
+
+
+def test_it_is_opened_with_the_login_of_a_proxy(store: Store, tab: Page) -> None:
+    """A browser refuses requests to addresses that contain a login."""
+    with served(tab, connect(store.url), allow_break=True) as url:
+        tab.open(url.replace("http://", "http://ops:secret@"))
+        tab.until(row("deploy/db"))
+        tab.until(
+            "performance.getEntriesByType('resource').some(one =>"
+            " one.name.includes('/history?') && one.responseStatus === 200)"
+        )
+        tab.click(".row")
+        tab.until("document.querySelector('#details .card .quiet')")
+        break_in(tab, "db-2 was shut down")
+        tab.until("!document.querySelector('#dialog').open")
+        assert store.json("ls") == []
+
+
+def test_a_board_with_all_its_viewers_says_so(
+    tab: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "MAX_VIEWERS", 0)
+    with served(tab, FakeStore(order(1, holder()))) as url:
+        tab.open(url)
+        tab.until("document.querySelector('#away').innerText.includes('no room')")
+        assert "full" in tab.text("#live")
+        monkeypatch.setattr(sites, "MAX_VIEWERS", 1)
+        tab.open(url)
+        tab.until(row("order/1"))
 
 
 def test_keys_and_filters(store: Store, tab: Page) -> None:

@@ -14,6 +14,12 @@ const HIDDEN_SECONDS = 20; // after which a hidden page looks no more
 const SILENT_SECONDS = 20; // after which the board itself must be away
 const SVG = "http://www.w3.org/2000/svg";
 
+// The place of the page. Without the login that it may have been opened with
+// (https://user:password@host/): a browser refuses requests to such an address.
+const place = new URL("./", location.href);
+place.username = place.password = "";
+const address = (path) => new URL(path, place);
+
 const byId = (id) => document.getElementById(id);
 const meta = (name) => document.querySelector(`meta[name="board-${name}"]`).content;
 const mayBreak = meta("break") === "yes";
@@ -29,6 +35,7 @@ let status = { asOf: null, trouble: "", troubleSince: null };
 let clock = { board: 0, here: performance.now() };
 let last = ""; // id of the last event
 let connection = "connecting"; // then "open" or "lost"
+let refused = ""; // why the board takes no viewer
 let heardAt = performance.now();
 let show = "";
 let selected = null;
@@ -71,9 +78,10 @@ let retry = 0;
 function connect() {
   clearTimeout(retry);
   source?.close();
-  source = new EventSource(last ? `events?last=${encodeURIComponent(last)}` : "events");
+  source = new EventSource(address(last ? `events?last=${encodeURIComponent(last)}` : "events"));
   source.onopen = () => { connection = "open"; heardAt = performance.now(); schedule(); };
   source.addEventListener("alive", () => { heardAt = performance.now(); });
+  source.addEventListener("refused", (event) => { refused = event.data; });
   source.onmessage = (event) => {
     last = event.lastEventId;
     receive(JSON.parse(event.data));
@@ -100,6 +108,7 @@ document.addEventListener("visibilitychange", () => {
 function receive(message) {
   heardAt = performance.now();
   connection = "open";
+  refused = "";
   clock = { board: message.now, here: performance.now() };
   status = message;
   if (message.full) {
@@ -196,11 +205,11 @@ function drawStatus() {
   const state = lost ? "lost" : connection === "connecting" ? "connecting"
     : status.trouble ? "away" : status.asOf === null ? "connecting" : "live";
   live.dataset.state = state;
-  put(live, { lost: "Board away", connecting: "Connecting…", away: "Store away",
+  put(live, { lost: refused ? "Board full" : "Board away", connecting: "Connecting…", away: "Store away",
     live: `Live, ${status.asOf === null ? "" : clockText(status.asOf)}` }[state]);
   let told = "";
   if (lost) {
-    told = "The board does not answer. This page tries again by itself; what it shows may be old.";
+    told = refused || "The board does not answer. This page tries again by itself; what it shows may be old.";
   } else if (status.trouble) {
     const seen = status.asOf === null ? "" : ` What is shown was seen at ${clockText(status.asOf)}.`;
     told = `The store does not answer since ${clockText(status.troubleSince)}: ${status.trouble}`
@@ -552,7 +561,7 @@ async function askForHistories() {
   try {
     for (const [numbers, seconds] of wanted) {
       for (const number of numbers) outdated.delete(number);
-      const response = await fetch(`history?rows=${numbers.join(",")}&seconds=${seconds}`);
+      const response = await fetch(address(`history?rows=${numbers.join(",")}&seconds=${seconds}`));
       if (!response.ok) throw new Error(response.statusText);
       const answer = await response.json();
       gaps = answer.gaps;
@@ -604,7 +613,7 @@ async function endGrant(event) {
   event.preventDefault();
   byId("dialog-ok").disabled = true;
   try {
-    const response = await fetch("break", {
+    const response = await fetch(address("break"), {
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Rwlock-Board": meta("token") },
       body: JSON.stringify({ ...seen, reason: byId("reason").value }),
