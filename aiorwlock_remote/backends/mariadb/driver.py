@@ -183,29 +183,46 @@ class MariadbResult(NamedTuple):
 # step that relies on that is told as done, and rolled back later: two holders
 # (test_autocommit.py).
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
-    """Send statements as one request; return one result for each of them.
+    """Send statements and ``COMMIT`` as one request; return one result for each.
 
-    The request ends the transaction in its own text, so that what is told as done is
-    committed. The first statement that fails ends the request and raises asyncmy's
-    error; the transaction is then rolled back.
+    The first statement that fails ends the request and raises asyncmy's error; the
+    transaction is then rolled back.
     """
     try:
-        return await send(connection, *statements)
+        return (await send(connection, *statements, COMMIT))[:-1]
     except Error as exc:
         await roll_back(connection, exc)
         raise
 
 
+async def read(connection: Connection, *statements: str) -> list[MariadbResult]:
+    """Do as ``run``, for statements that only read.
+
+    With autocommit, which our own sessions have, they need no further statement.
+    """
+    try:
+        results = await send(connection, *statements)
+        # What the server says of an open transaction is true.
+        if connection.get_transaction_status():
+            await send(connection, COMMIT)
+    except Error as exc:
+        await roll_back(connection, exc)
+        raise
+    return results
+
+
 async def send(connection: Connection, *statements: str) -> list[MariadbResult]:
-    """Do as ``run``, but leave it to the caller to end a transaction that failed."""
+    """Send statements as one request, and leave it to the caller to end it.
+
+    ``statements`` end with ``COMMIT`` if they change anything.
+    """
     # A pool may lend a connection with an open transaction, such as that of a handler
     # of SQLAlchemy's "connect" event. No caller has asked to commit that transaction.
-    open_before = connection.get_transaction_status() and statements[0] != ROLLBACK
-    before = [ROLLBACK] if open_before else []
-    after = [] if statements[-1] in {COMMIT, ROLLBACK} else [COMMIT]
+    began = connection.get_transaction_status()
+    before = [ROLLBACK] if began and statements[0] not in {COMMIT, ROLLBACK} else []
     results: list[MariadbResult] = []
     async with connection.cursor(_CURSOR) as cursor:
-        await cursor.execute(";".join((*before, *statements, *after)))
+        await cursor.execute(";".join((*before, *statements)))
         while True:
             rows: list[Row] = list(await cursor.fetchall())
             results.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))

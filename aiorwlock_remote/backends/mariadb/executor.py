@@ -11,6 +11,7 @@ from aiorwlock_remote.backends.mariadb.driver import (
     Connection,
     MariadbDriver,
     Row,
+    read,
     roll_back,
     run,
     send,
@@ -131,7 +132,7 @@ class MariadbExecutor(DriverExecutor):
         # ``before``: statements to run first, in the same request.
         known = {"kind": values["i_kind"], "number": values["i_number"]}
         text = statement("look", self.driver.options.tables, **known)
-        request = partial(run, connection, *before, text)
+        request = partial(read, connection, *before, text)
         results = await retry_on_conflict(request, errors.is_contention)
         (row,) = results[len(before)].rows
         return stored_row_of(row)
