@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.mariadb import private_parts
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
+from aiorwlock_remote.backends.postgresql import driver as postgresql
 from aiorwlock_remote.cas.driver import external_pool
 from tests.backends.mariadb.pools import pool_of
 from tests.backends.postgresql.test_engines import driven
@@ -68,6 +69,16 @@ async def test_locks_over_another_asyncmy(
         async with connect(backend) as one, connect(mariadb_empty) as other:
             await exclude_and_hand_over(one, other)
     assert differing(caplog) in ([OF_ASYNCMY[part]], [])
+
+
+@pytest.mark.slow
+async def test_locks_over_another_asyncpg(
+    tables: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hide(monkeypatch, postgresql, "_transport")
+    async with connect(tables) as one, connect(tables) as other:
+        await exclude_and_hand_over(one, other)
+    assert differing(caplog) == ["Connection._transport"]
 
 
 async def test_the_limit_of_another_pool_is_its_size(

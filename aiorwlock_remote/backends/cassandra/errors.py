@@ -51,6 +51,7 @@ SCHEMA_HINT = "rwlock schema cassandra prints the table"
 
 _UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
 _REFUSED = (driver.Unavailable, driver.Overloaded, driver.IsBootstrapping)
+_CONNECTION = re.compile(r"Connection <.*\)>")
 _LOGIN = (driver.AuthenticationFailed, driver.BadCredentials)
 _UNSUPPORTED: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     (_LOGIN, "cassandra://user:password@host/keyspace"),
@@ -138,7 +139,8 @@ def message_of(exc: BaseException) -> str:
         code: int = getattr(exc, "code", 0) or 0
         text = f"{getattr(exc, 'message', '')} (code 0x{code:04x})"
     else:
-        text = str(exc) or type(exc).__name__
+        # Without what the driver calls its connection, an object's ``repr``.
+        text = _CONNECTION.sub("connection", str(exc)) or type(exc).__name__
     return " ".join(text.split())
 
 

@@ -19,7 +19,7 @@ NO_ROW_LIMIT = 2**64 - 1
 """Value of ``sql_select_limit`` with which a session returns all rows."""
 _SESSION = (
     f"sql_select_limit = {NO_ROW_LIMIT}, sql_big_selects = ON, "
-    "sql_safe_updates = OFF, unique_checks = ON"
+    "sql_safe_updates = OFF, unique_checks = ON, autocommit = ON"
 )
 # Other servers speak MySQL's protocol and call themselves MySQL, but lock no rows as
 # InnoDB does.

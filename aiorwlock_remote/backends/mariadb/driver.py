@@ -6,8 +6,7 @@ and ``private_parts.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -179,37 +178,64 @@ class MariadbResult(NamedTuple):
     rows: list[Row]
 
 
+# What asyncmy says of autocommit is not asked. Whatever ``GLOBAL autocommit`` is, the
+# greeting of MySQL says "on", as does each of its answers, and asyncmy sends no SET. A
+# step that relies on that is told as done, and rolled back later: two holders
+# (test_autocommit.py).
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
-    """Send several statements as one request; return one result for each of them.
+    """Send statements and ``COMMIT`` as one request; return one result for each.
 
-    The first that fails ends the request and raises asyncmy's error. No transaction is
-    left open: where autocommit is off, the statements are committed, or rolled back.
+    The first statement that fails ends the request and raises asyncmy's error; the
+    transaction is then rolled back.
     """
-    ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
     try:
-        return await _results(
-            connection, statements if ended else (*statements, COMMIT)
-        )
-    except Error:
-        if not ended and connection.connected:
-            with suppress(Error):
-                await _results(connection, (ROLLBACK,))
+        return (await send(connection, *statements, COMMIT))[:-1]
+    except Error as exc:
+        await roll_back(connection, exc)
         raise
 
 
-async def _results(
-    connection: Connection, statements: Sequence[str]
-) -> list[MariadbResult]:
+async def read(connection: Connection, *statements: str) -> list[MariadbResult]:
+    """Do as ``run``, for statements that only read.
+
+    With autocommit, which our own sessions have, they need no further statement.
+    """
+    try:
+        results = await send(connection, *statements)
+        # What the server says of an open transaction is true.
+        if connection.get_transaction_status():
+            await send(connection, COMMIT)
+    except Error as exc:
+        await roll_back(connection, exc)
+        raise
+    return results
+
+
+async def send(connection: Connection, *statements: str) -> list[MariadbResult]:
+    """Send statements as one request, and leave it to the caller to end it.
+
+    ``statements`` end with ``COMMIT`` if they change anything.
+    """
+    # A pool may lend a connection with an open transaction, such as that of a handler
+    # of SQLAlchemy's "connect" event. No caller has asked to commit that transaction.
+    began = connection.get_transaction_status()
+    before = [ROLLBACK] if began and statements[0] not in {COMMIT, ROLLBACK} else []
     results: list[MariadbResult] = []
     async with connection.cursor(_CURSOR) as cursor:
-        await cursor.execute(";".join(statements))
+        await cursor.execute(";".join((*before, *statements)))
         while True:
             rows: list[Row] = list(await cursor.fetchall())
             results.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
                 break
         private_parts.set_status(connection, cursor)
-    return results
+    return results[len(before) :]
+
+
+async def roll_back(connection: Connection, error: Exception) -> None:
+    """End the transaction of a request that failed, unless the connection is broken."""
+    if not errors.is_broken(error):
+        await send(connection, ROLLBACK)
 
 
 async def _first_row(connection: Connection, statement: str) -> Row | None:

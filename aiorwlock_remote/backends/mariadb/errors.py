@@ -7,6 +7,7 @@ and 4025; those from 3000 to 4024 and 4031 are MySQL's.
 
 from __future__ import annotations
 
+import errno
 import ssl
 
 from asyncmy import errors as asyncmy_errors
@@ -61,6 +62,9 @@ _UNUSABLE = (
 )
 """Codes of a bad request or session, each with what to change."""
 _TOO_LONG = 1406
+_NO_SOCKET = "not expose socket"  # asyncmy's words for a transport of uvloop that ended
+_LOST = 2013
+_CLOSED = "the server closed the connection while it was opened"
 # Any other one, such as a replica's 1290 or 1040 of a full server, is a server that is
 # not available now and has done nothing.
 
@@ -134,9 +138,13 @@ def _too_long(dialect: ServerDialect) -> str:
 def from_connecting(exc: BaseException, where: str, dialect: ServerDialect) -> Failure:
     """Convert an exception of connecting to this library's; ``where``: the server."""
     cause: BaseException | None = exc
-    while cause is not None:  # asyncmy wraps what TLS raises
+    while cause is not None:  # asyncmy wraps what TLS and the socket raise
         if isinstance(cause, ssl.SSLCertVerificationError):
             return certificate_not_trusted(where, cause.verify_message)
+        # asyncmy sets options of the socket that the server may have closed by then.
+        closed = isinstance(cause, OSError) and cause.errno == errno.EBADF
+        if closed or _NO_SOCKET in str(cause) or code_of(cause) == _LOST:
+            return BackendUnavailable(what=f"{where}: {_CLOSED}", nothing_done=True)
         cause = cause.__cause__ or cause.__context__
     error = from_driver(exc, where, dialect)
     if isinstance(error, BackendError):

@@ -7,7 +7,15 @@ from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT
-from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, Row, run
+from aiorwlock_remote.backends.mariadb.driver import (
+    Connection,
+    MariadbDriver,
+    Row,
+    read,
+    roll_back,
+    run,
+    send,
+)
 from aiorwlock_remote.backends.mariadb.errors import Error
 from aiorwlock_remote.backends.mariadb.schema import check_tables
 from aiorwlock_remote.backends.mariadb.statements import (
@@ -99,13 +107,11 @@ class MariadbExecutor(DriverExecutor):
             doorman, mutex, known, self.driver.options.tables, self.driver.dialect
         )
         try:
-            results = await run(connection, *texts)
+            results = await send(connection, *texts)
         except Error as exc:
-            if errors.is_broken(exc):
-                raise
             if errors.code_of(exc) != errors.DUPLICATE:
                 # The transaction would stay open and keep its row locks.
-                await run(connection, ROLLBACK)
+                await roll_back(connection, exc)
                 raise
             # Another program has the mutex: the rollback and the look are one request.
             return await self.look(values, connection, ROLLBACK)
@@ -126,7 +132,7 @@ class MariadbExecutor(DriverExecutor):
         # ``before``: statements to run first, in the same request.
         known = {"kind": values["i_kind"], "number": values["i_number"]}
         text = statement("look", self.driver.options.tables, **known)
-        request = partial(run, connection, *before, text)
+        request = partial(read, connection, *before, text)
         results = await retry_on_conflict(request, errors.is_contention)
         (row,) = results[len(before)].rows
         return stored_row_of(row)

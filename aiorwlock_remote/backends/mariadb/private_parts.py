@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from aiorwlock_remote._util.private_parts import report_differing
+from aiorwlock_remote.cas.driver.pool import has_input
 
 _MISSING = object()
 
@@ -26,10 +27,11 @@ def abort(connection: Any) -> None:  # noqa: ANN401 - asyncmy's
 
 
 def is_broken(connection: Any) -> bool:  # noqa: ANN401
-    """Return True if asyncmy knows that its stream cannot be used any more."""
+    """Return True if the stream of a connection without a request has ended."""
     broken: object = getattr(connection, "_stream_broken", _MISSING)
     if isinstance(broken, bool):
-        return broken
+        transport: object = getattr(connection, "_transport", None)
+        return broken or (transport is not None and has_input(transport))
     instead = "a connection that the server has closed fails in its next request"
     report_differing("asyncmy", "Connection._stream_broken", instead)
     return False

@@ -75,7 +75,7 @@ def step_statements(
     if mutex != "stay":
         changes = *changes, _fill(mutex, tables, known)
     if len(changes) == 1:
-        return StepStatements(changes, index)
+        return StepStatements((*changes, COMMIT), index)
     return StepStatements(("START TRANSACTION", *changes, COMMIT), index + 1)
 
 

@@ -183,6 +183,10 @@ SHOW VARIABLES WHERE variable_name IN (
   'group_replication_group_name', 'group_replication_single_primary_mode'
 )
 
+-- What a new session begins with.
+-- name: default_autocommit
+SELECT @@GLOBAL.autocommit
+
 -- name: owner
 SELECT DATABASE()
 

@@ -93,6 +93,12 @@ class MariadbStore(TableStore):
         else:
             meaning = "after a crash the grants of the last second are forgotten"
             yield Finding(_FLUSH, flush, meaning, "note")
+        ((autocommit,),) = await self._executor.rows("default_autocommit")
+        if autocommit:
+            yield Finding("autocommit", "on in new sessions", "each change is kept")
+        else:
+            meaning = "each step of a lock is committed; your programs must commit, too"
+            yield Finding("autocommit", "off in new sessions", meaning, "note")
         if server.get("wsrep_on") == "ON":
             meaning = "let all programs lock at one node: nodes lag behind each other"
             yield Finding("cluster", "Galera", meaning, "note")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
+from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.errors import Failure, PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA, Options
@@ -33,7 +34,7 @@ from aiorwlock_remote.cas.driver.external_pool import (
     TransactionDriver,
     pool_over,
 )
-from aiorwlock_remote.cas.driver.pool import Driver, spawn_detached
+from aiorwlock_remote.cas.driver.pool import Driver, has_input, spawn_detached
 from aiorwlock_remote.cas.table_cas import StoredRow, Values
 from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.core.row_dialects import WAKES
@@ -140,7 +141,14 @@ class PostgresqlDriver(Driver[Connection]):
             connection.terminate()
 
     def is_healthy(self, connection: Connection) -> bool:
-        return not connection.is_closed()
+        if connection.is_closed():
+            return False
+        transport: object = getattr(connection, "_transport", None)
+        if transport is not None:
+            return not has_input(transport)
+        instead = "a connection that the server has just closed fails its next request"
+        report_differing("asyncpg", "Connection._transport", instead)
+        return True
 
     def is_broken(self, error: BaseException) -> bool:
         return errors.is_broken(error)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
@@ -55,7 +56,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def is_healthy(self, connection: C) -> bool:
-        """Return False if the driver has seen the connection end. Sends nothing."""
+        """Return False if the connection without a request has ended. Sends nothing."""
 
     def is_broken(self, error: BaseException) -> bool:
         """Return True if a call that failed with ``error`` broke its connection."""
@@ -366,6 +367,23 @@ class PooledRunner(Generic[C]):
                 await self._source.drop(connection)
             else:
                 await self._source.give_back(connection)
+
+
+def has_input(transport: Any) -> bool:  # noqa: ANN401 - asyncio's or uvloop's
+    """Return True if a connection without a request has something to read.
+
+    That is the end of the stream, or the server's last words. The event loop may not
+    have run since they came, and the driver then believes that the connection is open
+    (test_dead_connections.py).
+    """
+    sock: Any = transport.get_extra_info("socket")
+    if sock is None or (number := sock.fileno()) < 0:
+        return True  # closed meanwhile
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([number], [], [], 0)[0])
+    waiting = select.poll()
+    waiting.register(number, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 async def in_time(future: asyncio.Future[T], seconds: float) -> bool:

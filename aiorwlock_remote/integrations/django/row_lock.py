@@ -279,6 +279,10 @@ def _execute(connection: Any, cursor: Any, statement: Statement) -> StatementRes
         if not wakes or driver_code(exc.__cause__) != QUEUE_FULL:
             raise
         cursor.execute(quiet, values)
+    if connection.vendor == "mysql":
+        # Its drivers believe a greeting that says "autocommit" whatever the server does
+        # (test_autocommit.py).
+        connection.commit()
     if statement.tells:
         return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
     return StatementResult(cursor.rowcount)

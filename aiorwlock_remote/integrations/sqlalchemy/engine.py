@@ -25,6 +25,9 @@ MAX_ROW_WAIT = 2.0
 """Seconds that PostgreSQL waits for a row that a transaction has locked."""
 CALL_TIMEOUT = 60.0
 """Seconds until a plan is given up: longer than MariaDB waits for a locked row."""
+# Drivers of MySQL believe a greeting that says "autocommit" whatever the server does,
+# and then send nothing for AUTOCOMMIT (test_autocommit.py).
+_COMMITTED_BY_REQUEST = ("mysql", "mariadb")
 
 
 def from_driver(
@@ -73,13 +76,22 @@ def check_pool(engine: AsyncEngine) -> None:
 
 
 @asynccontextmanager
-async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Context of a connection of the engine that commits each statement."""
+async def committing(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Context of a connection on which ``commit`` follows each statement."""
     async with engine.connect() as connection:
-        # Set here, not on the engine: that would send a statement while the connection
-        # is being taken from the pool, and a dead connection would stay checked out
-        # (test_a_dead_connection_leaves_its_place_in_the_pool).
-        yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        if engine.dialect.name in _COMMITTED_BY_REQUEST:
+            yield connection
+        else:
+            # Set here, not on the engine: that would send a statement while the
+            # connection is being taken from the pool, and a dead connection would stay
+            # checked out (test_a_dead_connection_leaves_its_place_in_the_pool).
+            yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+async def commit(connection: AsyncConnection) -> None:
+    """Commit the last statement, if the server has not committed it by itself."""
+    if connection.dialect.name in _COMMITTED_BY_REQUEST:
+        await connection.commit()
 
 
 def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
@@ -92,9 +104,15 @@ def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
 async def _run_plan(engine: AsyncEngine, where: str, plan: Plan[Statement, T]) -> T:
     asked = False
     try:
-        async with autocommitting(engine) as connection:
+        async with committing(engine) as connection:
+
+            async def run(statement: Statement) -> StatementResult:
+                result = await execute(connection, statement)
+                await commit(connection)
+                return result
+
             asked = True
-            return await run_plan(plan, partial(execute, connection))
+            return await run_plan(plan, run)
     except Exception as exc:
         raise from_driver(exc, where, asked=asked) from exc
 

@@ -35,8 +35,9 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations._occupancy import COLUMNS, WIDTH, RowsOccupancyStore
 from aiorwlock_remote.integrations.sqlalchemy.engine import (
-    autocommitting,
     check_pool,
+    commit,
+    committing,
     from_driver,
     table_of,
 )
@@ -194,9 +195,11 @@ class TableOccupancyStore(RowsOccupancyStore):
     ) -> T:
         asked = False
         try:
-            async with autocommitting(self._engine) as connection:
+            async with committing(self._engine) as connection:
                 asked = True
-                return await ask(connection)
+                result = await ask(connection)
+                await commit(connection)
+                return result
         # asyncpg raises OSError for a server that is not there, which SQLAlchemy does
         # not wrap (test_a_server_that_is_not_there).
         except (SQLAlchemyError, OSError) as exc:

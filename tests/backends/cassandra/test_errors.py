@@ -103,3 +103,12 @@ def test_worth_another_try(exc: Exception) -> None:
     error = from_driver(exc, "h:9042")
     assert isinstance(error, CasContention)
     assert not error.nothing_done
+
+
+def test_what_the_driver_calls_its_connection_is_left_out() -> None:
+    told = (
+        "Connection <ReadConnection(139830) 10.0.0.1:9042 (closed)> is already closed"
+    )
+    ended = connection.ConnectionShutdown(told)
+    said = str(from_driver(NoHostAvailable("x", {"node": ended}), "cluster"))
+    assert said == "cluster: no node can be reached (connection is already closed)"

@@ -84,7 +84,7 @@ async def test_a_request_that_failed_leaves_no_transaction_open(
         async with pool_in(backend).acquire() as connection:
             with pytest.raises(Error, match="more than 1 row"):
                 await driver.run(connection, fails)
-            told, _ = await driver.run(connection, OPEN_HERE)
+            (told,) = await driver.read(connection, OPEN_HERE)
             assert told.rows == [(0,)]
         assert connection in pool_in(backend)._free
 
