@@ -24,6 +24,7 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
+    Plain,
     ProtocolHandler,
     Request,
     RespProtocol,
@@ -120,6 +121,12 @@ class ClientConnectionFactory(ConnectionFactory):
         dial = partial(self._dial, finder, in_thread=True)
         return ThreadLoopChannel(options, loop, dial, finder)
 
+    def channel_to(
+        self, options: Options, loop: EventLoop, server: Server
+    ) -> ThreadLoopChannel:
+        dial = partial(self._dial, None, in_thread=True, server=server)
+        return ThreadLoopChannel(options.at(server), loop, dial)
+
     async def _dial(
         self,
         finder: PrimaryFinder | None,
@@ -128,6 +135,7 @@ class ClientConnectionFactory(ConnectionFactory):
         _loop: EventLoop,
         *,
         in_thread: bool,
+        server: Server | None = None,
     ) -> StreamTransport:
         made, settings = self._pool.connection_class, _settings(self._pool)
         if in_thread and made.__name__ in _OF_SENTINEL:
@@ -136,7 +144,7 @@ class ClientConnectionFactory(ConnectionFactory):
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
-                settings["host"], settings["port"] = await _primary_of(
+                settings["host"], settings["port"] = server or await _primary_of(
                     self._pool, finder
                 )
             except Exception as exc:
@@ -180,7 +188,7 @@ class ThreadLoopChannel(ProtocolHandler):
     def open(self, timeout: float) -> None:
         self._run(self._ensure_open(timeout))
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         return self._run(self._exchange(batch, timeout))
 
     def give_up(self) -> None:
@@ -223,7 +231,9 @@ class ThreadLoopChannel(ProtocolHandler):
                 self._protocol = protocol = await self._connector.connect(())
         return protocol
 
-    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    async def _exchange(
+        self, batch: Sequence[Request | Plain], timeout: float
+    ) -> list[Any]:
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
