@@ -211,7 +211,7 @@ class PrimaryFinder:
         return primary
 
     def was_left(self, server: Server | None) -> bool:
-        """Return True if ``server`` was the primary until a recent switch.
+        """Return True if ``server`` was the primary until a recent failover.
 
         Recent: within ``EPOCH_MEMORY_SECONDS``, while outdated Sentinels may name it.
         """
@@ -247,6 +247,12 @@ class PrimaryFinder:
         most = named.count(server) > len(self.sentinels.servers) // 2
         if self._known is None:
             self._known, self._known_at = (latest, server), asked_at
+            # The failover was just before our time: one Sentinel is behind, and would
+            # lead a user's client to the former primary
+            # (test_a_client_that_comes_just_after_a_failover).
+            for epoch, other in answers:
+                if UNKNOWN_EPOCH < epoch < latest and other != server:
+                    self._left = other, asked_at
             return server
         epoch, before = self._known
         # An answer with an older epoch comes from Sentinels that were cut off with the

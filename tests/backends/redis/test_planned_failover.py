@@ -300,6 +300,21 @@ async def test_with_a_client_of_redis_py(scene: Scene) -> None:
             assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
 
 
+@ON_ASYNCIO
+@pytest.mark.usefixtures("nobody_polls")
+async def test_a_client_that_comes_just_after_a_failover(scene: Scene) -> None:
+    """It is not served by the old primary, to which its first Sentinel sends it."""
+    behind, *others = scene.sentinels
+    for each in others:
+        each.names(scene.new.port, 2)
+    with pytest.raises(BackendUnavailable, match="before the failover"):
+        async with scene.connect_by_client():
+            pass
+    behind.names(scene.new.port, 2)
+    async with scene.connect_by_client() as locks, locks.mutex("order", 1):
+        assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+
+
 async def listened(locks: Locks) -> None:
     """It is subscribed, and has asked whether it missed something before that."""
     store: Any = locks._session.client.store
