@@ -146,6 +146,8 @@ class PrimaryFinder:
         """How often the primary has become another server."""
         self.replicas: frozenset[Server] = frozenset()
         """Those that the primary has listed since it is the primary."""
+        self.informed: frozenset[Server] = frozenset()
+        """The Sentinels that knew of the latest failover when they were asked last."""
         self._clock = clock
         self._resolver = DnsResolver()
         self._lock = threading.Lock()
@@ -203,6 +205,10 @@ class PrimaryFinder:
             before = self.switches
             server = self._note(answers.values(), asked_at)
             primary = Primary(server, self.switches)
+            latest = max(epoch for epoch, _ in answers.values())
+            self.informed = frozenset(
+                each for each, (epoch, _) in answers.items() if epoch == latest
+            )
         if primary.switches > before:
             name = self.sentinels.name
             log_redis("primary_switched", primary=name, server=shown(server))
@@ -211,7 +217,7 @@ class PrimaryFinder:
         return primary
 
     def was_left(self, server: Server | None) -> bool:
-        """Return True if ``server`` was the primary until a recent failover.
+        """Return True if ``server`` was the primary until a recent switch.
 
         Recent: within ``EPOCH_MEMORY_SECONDS``, while outdated Sentinels may name it.
         """
@@ -219,6 +225,15 @@ class PrimaryFinder:
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
             return False
         return server == left[0]
+
+    def assume(self, server: Server) -> None:
+        """Take ``server`` for the primary if no Sentinel has answered yet.
+
+        So that it counts as a switch when they name another one.
+        """
+        with self._lock:
+            if self._known is None:
+                self._known = UNKNOWN_EPOCH, server
 
     def confirm(self, timeout: float) -> None:
         """Ask for the primary, unless asked less than ``CONFIRMATION_SECONDS`` ago.
@@ -247,12 +262,6 @@ class PrimaryFinder:
         most = named.count(server) > len(self.sentinels.servers) // 2
         if self._known is None:
             self._known, self._known_at = (latest, server), asked_at
-            # The failover was just before our time: one Sentinel is behind, and would
-            # lead a user's client to the former primary
-            # (test_a_client_that_comes_just_after_a_failover).
-            for epoch, other in answers:
-                if UNKNOWN_EPOCH < epoch < latest and other != server:
-                    self._left = other, asked_at
             return server
         epoch, before = self._known
         # An answer with an older epoch comes from Sentinels that were cut off with the
