@@ -7,6 +7,7 @@ from functools import partial
 
 import anyio
 
+from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
@@ -21,6 +22,7 @@ from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     RenewalChannel,
 )
 from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.backends.redis.promotion import ReplicaWatch
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import EventLoop
@@ -101,8 +103,14 @@ class ConnectionFactory:
             slots = endpoint.slots
             return ClusterRenewalChannel(options, loop.clock, ALL, slots, adopt)
         fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
-        own = self.own_channel(options, loop, finder) if self.off_loop else None
-        return KeeperChannel(own, fallback, loop.clock, finder)
+        if not self.off_loop:
+            return KeeperChannel(None, fallback, loop.clock, finder)
+        watch: ReplicaWatch | None = None
+        if finder is not None:
+            channel_to = partial(self.channel_to, options, loop)
+            watch = ReplicaWatch(finder, loop.clock, channel_to)
+        own = self.own_channel(options, loop, finder)
+        return KeeperChannel(own, fallback, loop.clock, finder, watch)
 
     def dial(self, finder: PrimaryFinder | None) -> Dial:  # noqa: ARG002 - overridden
         """Return the function that opens the transports of the store's connection.
@@ -119,3 +127,9 @@ class ConnectionFactory:
         ``loop``: the store's event loop. ``finder``: finds the primary, if any.
         """
         return BlockingConnection(options, loop.clock, ALL, finder)
+
+    def channel_to(
+        self, options: Options, loop: EventLoop, server: Server
+    ) -> DedicatedChannel:
+        """Return the same for one ``server``, whoever is the primary."""
+        return BlockingConnection(options.at(server), loop.clock, ALL)

@@ -46,6 +46,9 @@ timeout in seconds of each answer."""
 ASK_DELAYS = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each round of questions that follows a message: the other Sentinels
 learn of a failover a moment after the one that sent the message."""
+DOUBT_DELAYS = (0.0, *(0.1,) * 15)
+"""The same, once a replica is a primary: a Sentinel notices its promotion within 1.1 s.
+"""
 
 
 # SENTINEL FAILOVER promotes a replica while the old primary stays up, and writable
@@ -90,6 +93,7 @@ class FailoverListener:
             channels=CHANNELS,
             dial=dial,
         )
+        finder.on_doubt(partial(loop.call_soon, self.replica_promoted))
         self._polling = BackgroundTask(loop, self._poll)
         self._asking = BackgroundTask(loop, self._ask)
         self._last_named: Server | None = None
@@ -124,6 +128,11 @@ class FailoverListener:
     def reconnected(self) -> None:
         """Ask all Sentinels for the primary: messages may have been missed."""
         self._delays = self._delays or [0.0]
+        self._asking.start()
+
+    def replica_promoted(self) -> None:
+        """Ask all Sentinels for the primary until they name the promoted replica."""
+        self._delays = self._delays or [*DOUBT_DELAYS]
         self._asking.start()
 
     async def _poll(self) -> None:

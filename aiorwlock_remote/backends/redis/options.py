@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiorwlock_remote._util.tls import (
     TLS_OPTIONS,
@@ -64,6 +64,13 @@ class Options(TlsOptionsMixin):
         if not self.host and self.seeds:
             return f"the cluster of {', '.join(map(shown, self.seeds))}"
         return shown((self.host, self.port))
+
+    def at(self, server: Server) -> Options:
+        """Return the options for one server, which the Sentinels are not asked for."""
+        host, port = server
+        return replace(
+            self, host=host, port=port, name="", sentinels=None, client_sentinels=None
+        )
 
 
 def options_of(

@@ -136,12 +136,18 @@ class PrimaryFinder:
       it. Most Sentinels together can, for example after an operator reset them.
     * If two answers know of the same failover and name the primary differently, this is
       no switch unless most Sentinels use the new name.
+    * ``replicas`` are servers that the present primary has listed: a former primary is
+      none of them until it follows the present one (test_promotion.py).
     """
 
     def __init__(self, sentinels: Sentinels, clock: Clock) -> None:
         self.sentinels: Sentinels = sentinels
         self.switches: int = 0
         """How often the primary has become another server."""
+        self.replicas: frozenset[Server] = frozenset()
+        """Those that the primary has listed since it is the primary."""
+        self.informed: frozenset[Server] = frozenset()
+        """The Sentinels that knew of the latest failover when they were asked last."""
         self._clock = clock
         self._resolver = DnsResolver()
         self._lock = threading.Lock()
@@ -151,6 +157,7 @@ class PrimaryFinder:
         self._silent = False
         self._left: tuple[Server, float] | None = None
         self._on_switch: list[Callable[[], object]] = []
+        self._on_doubt: list[Callable[[], object]] = []
 
     @property
     def known(self) -> Server | None:
@@ -159,6 +166,23 @@ class PrimaryFinder:
     def on_switch(self, callback: Callable[[], object]) -> None:
         """Call ``callback()`` after each switch, in the thread that learned of it."""
         self._on_switch.append(callback)
+
+    def on_doubt(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` for each ``doubt``, in its thread."""
+        self._on_doubt.append(callback)
+
+    def doubt(self) -> None:
+        """Have the Sentinels asked: a replica is a primary, which they will name soon,
+        if they have promoted it.
+        """
+        for callback in self._on_doubt:
+            callback()
+
+    def saw_replicas(self, replicas: Collection[Server], switches: int) -> None:
+        """Note which replicas the primary of the time of ``switches`` has listed."""
+        with self._lock:
+            if switches == self.switches:
+                self.replicas |= frozenset(replicas)
 
     def find(self, timeout: float) -> Primary:
         """Ask all Sentinels and return the primary, within ``timeout`` seconds.
@@ -181,6 +205,10 @@ class PrimaryFinder:
             before = self.switches
             server = self._note(answers.values(), asked_at)
             primary = Primary(server, self.switches)
+            latest = max(epoch for epoch, _ in answers.values())
+            self.informed = frozenset(
+                each for each, (epoch, _) in answers.items() if epoch == latest
+            )
         if primary.switches > before:
             name = self.sentinels.name
             log_redis("primary_switched", primary=name, server=shown(server))
@@ -197,6 +225,15 @@ class PrimaryFinder:
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
             return False
         return server == left[0]
+
+    def assume(self, server: Server) -> None:
+        """Take ``server`` for the primary if no Sentinel has answered yet.
+
+        So that it counts as a switch when they name another one.
+        """
+        with self._lock:
+            if self._known is None:
+                self._known = UNKNOWN_EPOCH, server
 
     def confirm(self, timeout: float) -> None:
         """Ask for the primary, unless asked less than ``CONFIRMATION_SECONDS`` ago.
@@ -243,6 +280,7 @@ class PrimaryFinder:
             self._known = latest, server
             if server != before:
                 self.switches += 1
+                self.replicas = frozenset()
                 self._left = before, asked_at
         return server
 

@@ -18,7 +18,10 @@ from aiorwlock_remote.backends.redis.codec import (
     pushed_in,
 )
 from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
-from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    KeeperChannel,
+    RenewalChannel,
+)
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import allowed, examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener
@@ -61,6 +64,7 @@ from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
+    BackendUnavailable,
     BadRecord,
     ConfigurationError,
     Unsupported,
@@ -453,11 +457,20 @@ class RedisRenewer:
             self._request(item.resource, command)
             for item, command in zip(batch, commands, strict=True)
         ]
-        answers = self._channel.run_many(requests, timeout)
-        return [
-            _outcome(item.resource, command, raw)
-            for item, command, raw in zip(batch, commands, answers, strict=True)
-        ]
+        channel = self._channel
+
+        def outcomes(answers: Sequence[Any]) -> list[Grant | NotHeld | Exception]:
+            return [
+                _outcome(item.resource, command, raw)
+                for item, command, raw in zip(batch, commands, answers, strict=True)
+            ]
+
+        first = outcomes(channel.run_many(requests, timeout))
+        if isinstance(channel, KeeperChannel):
+            second = channel.run_at_successor(requests)
+            if second is not None:
+                return list(map(_in_doubt, first, outcomes(second)))
+        return first
 
     def lane(self, resource: Resource) -> Hashable:
         if not isinstance(self._channel, ClusterRenewalChannel):
@@ -484,6 +497,16 @@ class RedisRenewer:
             ),
             command,
         )
+
+
+def _in_doubt(
+    first: Grant | NotHeld | Exception, second: Grant | NotHeld | Exception
+) -> Grant | NotHeld | Exception:
+    """Return the outcome of a renewal by two servers, either of which may count."""
+    if isinstance(first, Grant) and isinstance(second, NotHeld):
+        # No loss yet: the other server may have been detached by a person.
+        return BackendUnavailable(what="a replica was promoted that has no such grant")
+    return second if isinstance(second, Exception) else first
 
 
 def _outcome(

@@ -8,22 +8,24 @@ test's own. Real Sentinels: ``tests/faults/test_redis_failover.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Held, LockLost, Locks, connect
-from aiorwlock_remote.backends.redis import RedisBackend, failover, sentinel
+from aiorwlock_remote.backends.redis import RedisBackend, failover, promotion, sentinel
 from aiorwlock_remote.backends.redis.failover import FailoverListener
 from aiorwlock_remote.backends.redis.sentinel import Primary, PrimaryFinder
 from aiorwlock_remote.locks.connect import Connecting
 from tests.backends.redis.clients import sentinel_client
 from tests.backends.redis.connections import eventually
 from tests.loops import LOOPS
-from tests.renewals import renewed
+from tests.renewals import renewals, renewed
 from tests.servers.fix_redis import StartRedis
+from tests.servers.pair import Pair
+from tests.servers.process import until
 from tests.servers.redis import RedisServer
 from tests.servers.scripted_sentinel import NAME, ScriptedSentinel
 
@@ -213,29 +215,116 @@ async def test_without_any_sentinel_the_present_primary_goes_on(
     assert len(told) == 1
 
 
+@pytest.fixture
+def promoting(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """A primary and its replica; no Sentinel knows what becomes of them."""
+    monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", NEVER)
+    monkeypatch.setattr(promotion, "SENTINELS_DECIDE", NEVER)
+    scene = Scene(pair.primary, pair.replica)
+    yield scene
+    scene.close()
+
+
+BOTH_WAYS = pytest.mark.parametrize("way", [Scene.connect, Scene.connect_by_client])
+
+
+@ON_ASYNCIO
+@BOTH_WAYS
+@pytest.mark.usefixtures("nobody_polls", "renewed_often")
+async def test_a_promoted_replica_renews_before_any_sentinel_knows(
+    promoting: Scene, way: Callable[[Scene], AbstractAsyncContextManager[Locks]]
+) -> None:
+    """And the Sentinels are asked from then on, until they say it, too."""
+    old, new = promoting.old, promoting.new
+    async with way(promoting) as locks:
+        held = await locks.mutex("order", 1).acquire(lease=30)
+        await listened(locks)
+        until(lambda: new.ask("EXISTS", "mutex_locks/order,1"), "replicated")
+        new.ask("REPLICAOF", "NO", "ONE")
+        for server in (old, new, old, new):
+            known = ends(server)
+            await eventually(lambda: ends(server) > known, "renewed")  # noqa: B023
+        held.check()
+        finder = finder_of(locks)
+        assert finder.switches == 0
+        promoting.fail_over()
+        await eventually(lambda: finder.switches == 1, "asked")
+        await renewed(held)
+
+
+@pytest.mark.only_on("trio", "the keeper has threads of its own")
+@pytest.mark.parametrize("promoted", [True, False], ids=["promoted", "detached"])
+@pytest.mark.usefixtures("nobody_polls", "renewed_often")
+async def test_a_grant_that_a_promoted_replica_does_not_have(
+    promoting: Scene, monkeypatch: pytest.MonkeyPatch, *, promoted: bool
+) -> None:
+    """It is neither renewed nor lost until it is known which server counts."""
+    async with promoting.connect() as locks:
+        await listened(locks)
+        promoting.new.ask("REPLICAOF", "NO", "ONE")
+        held = await locks.mutex("order", 1).acquire(lease=30)
+        again = renewals(held)
+        again()
+        await eventually(lambda: locks.statistics().renewals_failed > 2, "in doubt")
+        assert not again()
+        if promoted:
+            promoting.fail_over()
+            await lost(held)
+        else:  # by a person: the Sentinels go on to name the old one
+            monkeypatch.setattr(promotion, "SENTINELS_DECIDE", 0)
+            await renewed(held)
+
+
 @ON_ASYNCIO
 @pytest.mark.usefixtures("nobody_polls")
 async def test_with_a_client_of_redis_py(scene: Scene) -> None:
     """Its Sentinels are listened to; one that is behind sends nobody back.
 
-    The client believes the first Sentinel that answers.
+    The client alone would believe the first Sentinel that answers.
     """
     async with scene.connect_by_client() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
-        behind, *others = scene.sentinels
-        for each in others:
+        for each in scene.sentinels[1:]:
             each.names(scene.new.port, 2)
         assert scene.tell()
         await eventually(lambda: finder_of(locks).switches == 1, "noticed")
-        with pytest.raises(BackendUnavailable, match="before the failover"):
-            await locks.mutex("order", 2).acquire(timeout=0)
-        assert scene.old.ask("EXISTS", "mutex_locks/order,2") == 0
-        behind.names(scene.new.port, 2)
         await lost(held)
         await moved(locks)
         async with locks.mutex("order", 1).acquire(timeout=5):
             assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+
+
+@ON_ASYNCIO
+@pytest.mark.usefixtures("nobody_polls")
+async def test_a_client_that_comes_just_after_a_failover(scene: Scene) -> None:
+    """It is not served by the old primary, to which its first Sentinel sends it."""
+    for each in scene.sentinels[1:]:
+        each.names(scene.new.port, 2)
+    async with scene.connect_by_client() as locks, locks.mutex("order", 1):
+        assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+
+
+@ON_ASYNCIO
+@pytest.mark.usefixtures("nobody_polls")
+async def test_a_client_whose_sentinels_did_not_answer_us_in_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is connected to whom it found; the first answer is a switch, if another."""
+    find = PrimaryFinder.find
+
+    def silent(*_: object) -> Primary:
+        raise BackendUnavailable(what="no Sentinel tells")
+
+    monkeypatch.setattr(PrimaryFinder, "find", silent)
+    async with scene.connect_by_client() as locks:
+        held = await locks.mutex("order", 1).acquire(lease=600)
+        await listened(locks)
+        monkeypatch.setattr(PrimaryFinder, "find", find)
+        scene.fail_over()
+        assert scene.tell()
+        await lost(held)
+        await moved(locks)
 
 
 async def listened(locks: Locks) -> None:
@@ -248,6 +337,12 @@ async def listened(locks: Locks) -> None:
         ),
         "subscribed",
     )
+
+
+def ends(server: RedisServer) -> int:
+    """When the grant ends there."""
+    expires: int = server.ask("PEXPIRETIME", "mutex_locks/order,1")
+    return expires
 
 
 async def moved(locks: Locks) -> None:

@@ -24,6 +24,7 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
+    Plain,
     ProtocolHandler,
     Request,
     RespProtocol,
@@ -120,6 +121,12 @@ class ClientConnectionFactory(ConnectionFactory):
         dial = partial(self._dial, finder, in_thread=True)
         return ThreadLoopChannel(options, loop, dial, finder)
 
+    def channel_to(
+        self, options: Options, loop: EventLoop, server: Server
+    ) -> ThreadLoopChannel:
+        dial = partial(self._dial, None, in_thread=True, server=server)
+        return ThreadLoopChannel(options.at(server), loop, dial)
+
     async def _dial(
         self,
         finder: PrimaryFinder | None,
@@ -128,28 +135,32 @@ class ClientConnectionFactory(ConnectionFactory):
         _loop: EventLoop,
         *,
         in_thread: bool,
+        server: Server | None = None,
     ) -> StreamTransport:
         made, settings = self._pool.connection_class, _settings(self._pool)
-        if in_thread and made.__name__ in _OF_SENTINEL:
+        if (in_thread or finder is not None) and made.__name__ in _OF_SENTINEL:
             # Sentinel's connection class asks through its pool, whose clients belong to
-            # the user's loop. Its plain base class connects to a given address.
+            # the user's loop, and believes the first Sentinel that answers. Its plain
+            # base class connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
-                settings["host"], settings["port"] = await _primary_of(
+                settings["host"], settings["port"] = server or await _primary_of(
                     self._pool, finder
                 )
             except Exception as exc:
                 raise from_client(exc, options.where) from exc
         transport = await _connected(options, protocol, made, settings)
-        # A client believes the first Sentinel that answers, even one that has not heard
-        # of the failover; `finder` has asked all of them (test_planned_failover.py).
+        # A class of the user's asks by itself, and believes a Sentinel that has not
+        # heard of the failover; `finder` has asked all of them.
         if finder is not None and finder.was_left(transport.server):
             await transport.aclose()
             raise BackendUnavailable(
                 what=f"{options.where}: sent to the primary before the failover",
                 nothing_done=True,
             )
+        if finder is not None and transport.server is not None:
+            finder.assume(transport.server)
         return transport
 
 
@@ -180,7 +191,7 @@ class ThreadLoopChannel(ProtocolHandler):
     def open(self, timeout: float) -> None:
         self._run(self._ensure_open(timeout))
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         return self._run(self._exchange(batch, timeout))
 
     def give_up(self) -> None:
@@ -223,7 +234,9 @@ class ThreadLoopChannel(ProtocolHandler):
                 self._protocol = protocol = await self._connector.connect(())
         return protocol
 
-    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    async def _exchange(
+        self, batch: Sequence[Request | Plain], timeout: float
+    ) -> list[Any]:
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -375,9 +388,9 @@ def _is_theirs(kind: type, *names: str) -> bool:
 async def _primary_of(pool: ClientObject, finder: PrimaryFinder | None) -> Server:
     """Ask the client's Sentinels, one after the other, as the client does.
 
-    But not only the first that answers: one that has not heard of a failover, of which
-    ``finder`` knows, would keep renewals from the new primary
-    (tests/faults/test_redis_failover.py).
+    But none that has not heard of a failover of which ``finder`` knows: it would lead
+    back to the former primary, which is writable until it is demoted
+    (test_a_client_that_comes_just_after_a_failover).
     """
     theirs = pool.sentinel_manager
     failure: Exception = BackendUnavailable(
@@ -385,10 +398,11 @@ async def _primary_of(pool: ClientObject, finder: PrimaryFinder | None) -> Serve
     )
     for known in theirs.sentinels:
         where = known.connection_pool.connection_kwargs
+        asks = str(where["host"]), int(where.get("port") or SENTINEL_PORT)
+        if finder is not None and finder.informed and asks not in finder.informed:
+            continue
         # A client of its own: the other belongs to the user's loop.
-        asked = type(known)(
-            host=where["host"], port=where["port"], **theirs.sentinel_kwargs
-        )
+        asked = type(known)(host=asks[0], port=asks[1], **theirs.sentinel_kwargs)
         # A copy keeps every setting, ``force_master_ip`` too, which has no public name.
         sentinel = copy(theirs)
         sentinel.sentinels = [asked]

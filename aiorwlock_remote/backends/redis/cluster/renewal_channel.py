@@ -20,6 +20,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import (
 )
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
+    Plain,
     Request,
     Script,
     as_is,
@@ -206,7 +207,7 @@ class BlockingNodeConnection(BlockingConnection):
             finally:
                 self._in_use.release()
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         with self._alone():
             return super().run_many(batch, timeout)
 

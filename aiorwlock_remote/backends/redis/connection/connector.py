@@ -17,6 +17,7 @@ import anyio.to_thread
 import hiredis
 
 from aiorwlock_remote._util.threads import thread_refused
+from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     ProtocolHandler,
@@ -48,6 +49,9 @@ RETRY_INTERVAL = 0.05
 """Seconds until the Sentinels are asked again."""
 MAX_REMEMBERED_SERVERS = 16
 """Number of servers whose last connection is remembered, to be killed on return."""
+REPLICATION = ("INFO", "replication")
+"""Asks a primary for its replicas."""
+_REPLICA = re.compile(r"slave\d+")
 MIN_SERVER = (7, 0)
 _NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
 MIN_REDACTED_LENGTH = 6
@@ -79,11 +83,12 @@ class Peer:
     """Value object: identifies one of our connections at its server.
 
     ``number``: its client id. ``run``: the server's run id, which a restart changes; ""
-    if the user may not ask for it.
+    if the user may not ask for it. ``replicas``: of a primary that Sentinels watch.
     """
 
     number: int
     run: str = ""
+    replicas: tuple[Server, ...] = ()
 
 
 class Handshake:
@@ -106,6 +111,8 @@ class Handshake:
         # HELLO names no run, without which no connection may be killed, and it is
         # unknown to servers whose version the error is to name.
         self._info = _HandshakeCall("INFO", "server")
+        watched = options.sentinels or options.client_sentinels
+        self._replication = _HandshakeCall(*REPLICATION) if watched else None
         self._rest: list[Call[Any]] = [
             *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
             *(SubscribeCall("SUBSCRIBE", channel) for channel in channels),
@@ -113,7 +120,8 @@ class Handshake:
         # SELECT before everything that depends on the database
         # (test_a_database_is_selected_before_anything_is_subscribed).
         select = [] if self._select is None else [self._select]
-        self.calls: list[Call[Any]] = [self._hello, *select, self._info, *self._rest]
+        info = [self._info, *([self._replication] if self._replication else [])]
+        self.calls: list[Call[Any]] = [self._hello, *select, *info, *self._rest]
 
     def judge(self) -> Peer:
         """Check the replies of ``calls`` (all done); return client id and run id.
@@ -137,7 +145,10 @@ class Handshake:
         for call in self._rest:
             self._checked(call.result())
         run = info_fields(self._info.result()).get("run_id", "")
-        return Peer(number=int(hello.get("id", 0)), run=run)
+        replicas: tuple[Server, ...] = ()
+        if self._replication is not None:
+            replicas = replicas_in(self._replication.result())
+        return Peer(int(hello.get("id", 0)), run, replicas)
 
     def _fail_without_hello(self, info: object) -> NoReturn:
         where, known = self._options.where, info_fields(info).get("redis_version", "")
@@ -211,6 +222,21 @@ def info_fields(info: object) -> dict[str, str]:
     """Return the fields in a reply to INFO; none if the reply is an error."""
     pairs = (line.partition(":") for line in text_of(info).splitlines())
     return {name: value for name, colon, value in pairs if colon}
+
+
+def replicas_in(info: object) -> tuple[Server, ...]:
+    """Return the replicas in a primary's reply to INFO; none if the reply is an error.
+
+    By the addresses that they announce.
+    """
+    found: list[Server] = []
+    for name, value in info_fields(info).items():
+        if _REPLICA.fullmatch(name):
+            parts = dict(part.partition("=")[::2] for part in value.split(","))
+            port = parts.get("port", "")
+            if parts.get("ip") and port.isdecimal() and 0 < int(port) < 65536:
+                found.append((parts["ip"], int(port)))
+    return tuple(found)
 
 
 def text_of(raw: object) -> str:
@@ -331,7 +357,7 @@ class Connector:
             with anyio.fail_after(timeout):
                 protocol.transport = await self._dial(options, protocol, self._loop)
                 try:
-                    self.peer = await self._shake_hands(options, protocol, channels)
+                    peer = await self._shake_hands(options, protocol, channels)
                 # Also if it was cancelled: no socket may be left behind
                 # (test_giving_up_while_connecting).
                 except BaseException:
@@ -343,6 +369,9 @@ class Connector:
             raise
         except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
             raise from_failure(exc, options.where) from exc
+        self.peer = peer
+        if finder is not None:
+            finder.saw_replicas(peer.replicas, switches)
         self._connected_at = self._loop.clock.now()
         return protocol
 

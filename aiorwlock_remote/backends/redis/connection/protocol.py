@@ -80,6 +80,9 @@ class Script:
 Request = tuple[Script, tuple[Arg, ...]]
 """A script and what follows its SHA: the number of keys, the keys, the arguments."""
 
+Plain = tuple[None, tuple[Arg, ...]]
+"""A command that runs no script."""
+
 
 def as_is(raw: T) -> T:
     """Return the reply unchanged: the decoder of commands that need none."""

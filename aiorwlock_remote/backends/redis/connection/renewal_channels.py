@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 
@@ -19,11 +19,12 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.connector import Handshake
+from aiorwlock_remote.backends.redis.connection.connector import REPLICATION, Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
     FORMER_PRIMARY,
     READ_SIZE,
     Call,
+    Plain,
     Request,
     Script,
     as_is,
@@ -41,6 +42,9 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import Clock, EventLoop
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.promotion import ReplicaWatch
 
 CONFIRM_TIMEOUT = 0.5
 """Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
@@ -68,7 +72,11 @@ class RenewalChannel(Protocol):
 
 
 class DedicatedChannel(RenewalChannel, Protocol):
-    """Renewal channel that has a connection of its own."""
+    """Renewal channel that has a connection of its own, also for other commands."""
+
+    def run_many(
+        self, batch: Sequence[Request | Plain], timeout: float
+    ) -> list[Any]: ...
 
     def open(self, timeout: float) -> None:
         """Connect, unless there is a connection that the server has not closed.
@@ -106,7 +114,7 @@ class BlockingConnection:
         self._reader = new_reader()
         self._given_up = False
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         """Run all scripts in one write; return their raw replies or errors, in order.
 
         A server that is silent for ``command_timeout`` counts as lost, even if
@@ -287,7 +295,7 @@ class MainLoopChannel:
         self._answered = threading.Event()
         self._given_up = False
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         if not batch:
             return []
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
@@ -339,24 +347,31 @@ class KeeperChannel:
     * Sentinels are asked before each batch, so that a missed message about a failover
       costs little time. If the primary changes during a batch, the batch fails
       (test_primary_finder.py).
+    * If a replica has left the primary and is a primary itself, a grant is renewed only
+      if both have renewed it: the Sentinels have not said yet which of them counts
+      (test_promotion.py).
     """
 
     def __init__(
         self,
         own: DedicatedChannel | None,
-        fallback: RenewalChannel,
+        fallback: MainLoopChannel,
         clock: Clock,
         finder: PrimaryFinder | None = None,
+        watch: ReplicaWatch | None = None,
     ) -> None:
         """Wrap the two channels; ``own`` connects to the primary that ``finder`` knows.
 
-        ``own=None``: the store's connection carries all renewals.
+        ``own=None``: the store's connection carries all renewals. ``watch``: None if
+        replicas cannot be connected to.
         """
         self._own = own
+        self._watch = watch
         self._fallback = fallback
         self._clock = clock
         self._finder = finder
         self._busy = False
+        self._deadline = 0.0
         self._switches = 0
         if finder is not None:
             self._switches = finder.switches
@@ -366,6 +381,7 @@ class KeeperChannel:
         deadline, finder = self._clock.now() + timeout, self._finder
         if finder is None:
             return self._run(batch, deadline)
+        self._deadline, watch = deadline, self._watch
         finder.confirm(min(CONFIRM_TIMEOUT, timeout / 4))
         if self._switches != finder.switches:
             self._switches = finder.switches
@@ -373,25 +389,46 @@ class KeeperChannel:
         # From here on a switch aborts the batch: a former primary may not answer at
         # all.
         self._busy = True
+        look: list[Plain] = [] if watch is None else [(None, REPLICATION)]
         try:
-            replies = self._run(batch, deadline)
+            replies = self._run([*batch, *look], deadline)
         finally:
             self._busy = False
         if self._switches != finder.switches:
             where = finder.sentinels.where
             raise BackendUnavailable(what=f"{where}: {FORMER_PRIMARY}")
+        if watch is not None:
+            watch.note(replies.pop())
         return replies
 
+    def run_at_successor(self, batch: Sequence[Request]) -> list[Any] | None:
+        """Run the last batch at a replica that is a primary now; None if none is.
+
+        Within the time that the batch was given. The replies are those of ``run_many``,
+        with its errors.
+        """
+        watch = self._watch
+        if watch is None:
+            return None
+        successor = watch.successor(self._left(self._deadline))
+        if successor is None:
+            return None
+        return successor.run_many(batch, self._left(self._deadline))
+
     def give_up(self) -> None:
+        if self._watch is not None:
+            self._watch.give_up()
         if self._own is not None:
             self._own.give_up()
         self._fallback.give_up()
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         if self._own is not None:
             self._own.close()
 
-    def _run(self, batch: Sequence[Request], deadline: float) -> list[Any]:
+    def _run(self, batch: Sequence[Request | Plain], deadline: float) -> list[Any]:
         if self._own is not None:
             try:
                 self._own.open(self._left(deadline))
