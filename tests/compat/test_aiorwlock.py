@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import aiorwlock
 import pytest
@@ -105,6 +106,31 @@ async def test_an_error_of_the_block_comes_first() -> None:
             repr(lock) == "<RWLock: <ReaderLock: [unlocked]> <WriterLock: [unlocked]>>"
         )
         assert not await locks.rwlock(*NAME).locked()
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+async def test_another_event_loop_is_refused_as_by_aiorwlock(side: str) -> None:
+    """Two tests of aiorwlock 1.5.1: in loops of other threads, the lock held or not."""
+    async with connect("memory://") as locks:
+        for lock in (RWLock(locks=locks, name=NAME), aiorwlock.RWLock()):
+            ours = getattr(lock, side)
+
+            def elsewhere(ours: Any = ours) -> None:
+                for call in (ours.acquire(), released(ours)):
+                    with pytest.raises(RuntimeError, match="is bound to a different"):
+                        asyncio.run(call)
+
+            async with ours:
+                await asyncio.gather(*[asyncio.to_thread(elsewhere) for _ in range(2)])
+                assert ours.locked
+            assert not ours.locked
+            await asyncio.to_thread(elsewhere)
+            async with lock.writer:
+                pass
+
+
+async def released(side: Any) -> None:
+    side.release()
 
 
 async def test_it_needs_a_store_and_a_name() -> None:
