@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import aiorwlock
 import pytest
@@ -115,22 +115,31 @@ async def test_another_event_loop_is_refused_as_by_aiorwlock(side: str) -> None:
         for lock in (RWLock(locks=locks, name=NAME), aiorwlock.RWLock()):
             ours = getattr(lock, side)
 
-            def elsewhere(ours: Any = ours) -> None:
-                for call in (ours.acquire(), released(ours)):
-                    with pytest.raises(RuntimeError, match="is bound to a different"):
-                        asyncio.run(call)
-
             async with ours:
-                await asyncio.gather(*[asyncio.to_thread(elsewhere) for _ in range(2)])
+                threads = [asyncio.to_thread(refused, ours) for _ in range(2)]
+                await asyncio.gather(*threads)
                 assert ours.locked
             assert not ours.locked
-            await asyncio.to_thread(elsewhere)
+            await asyncio.to_thread(refused, ours)
             async with lock.writer:
                 pass
 
 
-async def released(side: Any) -> None:
-    side.release()
+class Side(Protocol):
+    """One side of a lock, ours or aiorwlock's."""
+
+    async def acquire(self) -> object: ...
+
+    def release(self) -> None: ...
+
+
+def refused(side: Side) -> None:
+    async def released() -> None:
+        side.release()
+
+    for call in (side.acquire, released):
+        with pytest.raises(RuntimeError, match="is bound to a different"):
+            asyncio.run(call())
 
 
 async def test_it_needs_a_store_and_a_name() -> None:
