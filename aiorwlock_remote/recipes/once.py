@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, final
 
 import anyio
 
+from aiorwlock_remote.core.commands import Command, Release, Renew
 from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import (
@@ -28,6 +29,7 @@ from aiorwlock_remote.errors import (
     LockTimeout,
     NotOwner,
 )
+from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry, adopt
 from aiorwlock_remote.locks.decorators import check_async
 from aiorwlock_remote.locks.held import Held, state_of
@@ -74,7 +76,7 @@ class OnceArgs(TypedDict, total=False):
         period: after a start no other one is made for so long, less ``early``: the
             interval of the schedule.
         at_least: for so long no machine starts the job again, whatever becomes of it;
-            0 by default. ``period`` or ``at_least`` has to be given.
+            0 by default, else at least 0.2. ``period`` or ``at_least`` has to be given.
         at_most: how long after its last renewal the lock of a machine that has died
             stays, before another machine may run the job again in the same period;
             None, the default: no machine runs it again in that period (with
@@ -101,14 +103,15 @@ class OnceTerms:
 
     Attributes:
         kept: how long the mark of a period lives.
-        first_mark: how long the mark lives that is set before the job runs.
+        at_least: how long the mark lives that is set before the job runs; 0: there is
+            none while it runs.
         lease: that of the lock that is held while the job runs.
         recorded: whether the end of a job is recorded by a mark for the period, because
             the first mark does not live so long.
     """
 
     kept: float
-    first_mark: float
+    at_least: float
     lease: float
     recorded: bool
     retry: bool
@@ -128,7 +131,8 @@ def once_terms(given: OnceArgs) -> OnceTerms:
     patience, retry = given.get("patience", 60.0), given.get("retry", False)
     check_seconds("period", period, least=MIN_LEASE)
     check_seconds("early", early)
-    check_seconds("at_least", at_least, endless=False)
+    if at_least != 0:  # a mark cannot be shorter, and must not be longer than said
+        check_seconds("at_least", at_least, least=MIN_LEASE, endless=False)
     check_seconds("at_most", at_most, least=MIN_LEASE)
     check_seconds("patience", patience, endless=False)
     given_retry: object = retry
@@ -151,8 +155,9 @@ def once_terms(given: OnceArgs) -> OnceTerms:
         )
     recorded = retry or at_most is not None
     lease = max(kept / 3, min(kept, SHORTEST_LEASE)) if at_most is None else at_most
-    first_mark = max(at_least, MIN_LEASE) if recorded else kept
-    return OnceTerms(kept, first_mark, lease, recorded, retry, patience)
+    if not recorded:
+        at_least = kept
+    return OnceTerms(kept, at_least, lease, recorded, retry, patience)
 
 
 @final
@@ -165,6 +170,14 @@ class PeriodMark:
       ``Locks``, or the end of the process, does not end it.
     - Unless ``recorded``, the first mark lives for the period, and nothing has to be
       sent when the job ends: no outage or cancellation can undo it.
+    - ``begin`` that does not return True has ended when no mark of its own is left, as
+      far as the store can be reached. So whoever holds the lock of the job, and finds a
+      mark, finds that of a run: a store may carry out requests for two resources in any
+      order, and a mark that is withdrawn after the lock of the job was released would
+      keep the next machine from a run that never was (test_a_cancelled_start_of_which
+      _the_mark_is_late).
+    - Without ``at_least`` there is no mark while the job runs: with ``retry`` the next
+      call may run it as soon as it has failed (test_a_retry_may_follow_at_once).
     """
 
     def __init__(
@@ -174,6 +187,7 @@ class PeriodMark:
         self._session = session
         self._options = defaults.but(_PLAIN)
         self._lock = Mutex(session, target, self._options)
+        self._target = target
         self._terms = terms
         self._ticket = ""
         # Whether a mark of ours may exist whose ticket we do not know.
@@ -182,18 +196,69 @@ class PeriodMark:
     async def begin(self) -> bool:
         """Return whether the job may run now; if so, set the first mark.
 
-        If the caller is cancelled, no mark remains.
+        The caller holds the lock of the job, and may release it if this fails or is
+        cancelled: no mark remains.
         """
-        acquire = partial(
-            self._lock.acquire, reason=MARKED, lease=self._terms.first_mark
-        )
-        held = await obtain_in_outages(
-            self._session, self._lock.resource, self._terms, acquire
-        )
-        if held is None:
-            return False
-        self._ticket = held.detach()
+        terms = self._terms
+        # Shorter than the lock of the job: if this process dies in between, its mark
+        # keeps nobody from a job that may be run again.
+        lease = terms.at_least or max(MIN_LEASE, min(terms.lease / 2, SHORTEST_LEASE))
+        try:
+            held = await self._in_outages(
+                partial(self._lock.acquire, reason=MARKED, lease=lease)
+            )
+            if held is None:
+                return False
+            self._ticket = held.detach()
+            if not terms.at_least:
+                await self._in_outages(lambda _: self._take_out())
+                self._ticket = ""
+        except GeneratorExit:  # the loop has ended: nothing can be awaited
+            raise
+        except BaseException:
+            await self._settle()
+            raise
         return True
+
+    async def _in_outages(self, ask: Callable[[float], Awaitable[T]]) -> T | None:
+        resource = self._lock.resource
+        return await obtain_in_outages(self._session, resource, self._terms, ask)
+
+    async def _take_out(self) -> None:
+        """Release the mark; without one, only wait for what was sent before."""
+        request: Command = Renew(())
+        if self._ticket:
+            request = Release(tickets.read(self._ticket).ticket)
+        await self._session.client.request(self._target, request)
+
+    async def _settle(self) -> None:
+        """Wait until no mark is left of a ``begin`` that failed or was cancelled.
+
+        The withdrawal of its request was sent, and a store carries out the requests for
+        one resource in order. A caller that is cancelled waits as well.
+        """
+        if self._session.closed or self._session.forked:
+            return
+        settled = anyio.Event()
+
+        async def take_out() -> None:
+            try:
+                with suppress(LockError), anyio.move_on_after(RECORD_TIMEOUT):
+                    await self._take_out()
+            finally:
+                settled.set()
+
+        # In a task of its own: ``Task.cancel`` of asyncio passes a shield.
+        self._session.loop.spawn(take_out)
+        cancelled: BaseException | None = None
+        with anyio.CancelScope(shield=True):
+            while not settled.is_set():
+                try:
+                    await settled.wait()
+                except anyio.get_cancelled_exc_class() as exc:
+                    cancelled = exc
+        if cancelled is not None:
+            raise cancelled
 
     async def end(self, running: Held, *, failed: bool) -> None:
         """Record the end of the job, if the first mark does not live long enough.

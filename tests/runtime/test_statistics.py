@@ -45,12 +45,16 @@ async def test_holders_and_waiters_by_mode(locks: Locks, near: Locks) -> None:
             async with lock:  # type: ignore[attr-defined]
                 pass
 
-        async def both_queue() -> bool:
-            return len((await near.rwlock("order", 1).info()).queue) == 2
+        async def queued(entries: int) -> bool:
+            return len((await near.rwlock("order", 1).info()).queue) == entries
 
+        # One after the other: a writer that is first needs one request less, as the
+        # release of its turn carries the reader's request along, and trio shuffles the
+        # tasks that start in one turn.
         tasks.start_soon(wait, rw.reader)
+        await wait_until(lambda: queued(1), 60.0)
         tasks.start_soon(wait, rw.writer)
-        await wait_until(both_queue, 60.0)
+        await wait_until(lambda: queued(2), 60.0)
         seen = locks.statistics()
         assert seen.waiting == {"read": 1, "write": 1, "permit": 0}
         assert seen.held == {"read": 0, "write": 0, "permit": 0}
