@@ -57,7 +57,7 @@ def test_without_short_cuts(redis_server: RedisServer, *, quiet: bool) -> None:
 
 @pytest.mark.parametrize("fault", [False, True])
 def test_exact_renewals(redis_server: RedisServer, *, fault: bool) -> None:
-    """Stories in which a lease may become shorter; told to a script with a fault, too."""
+    """A lease may become shorter; a script with the fault does not get away."""
     rule, broken = "if lease and lease < 0 then", "if false then"
     change = partial(edited, old=rule, new=broken) if fault else str
     comparison = PermitComparison(redis_server.port, DB, change=change)
