@@ -66,6 +66,9 @@ not shorter; else a third of the period, if that is longer."""
 RECORD_TIMEOUT = 5.0
 """Seconds for which a cancelled job waits for the store to note that it has ended."""
 
+NOTHING: Command = Renew(())
+"""A request that changes nothing; its reply comes after those of earlier requests."""
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.once")
 
 
@@ -216,7 +219,7 @@ class PeriodMark:
         except GeneratorExit:  # the loop has ended: nothing can be awaited
             raise
         except BaseException:
-            await self._settle()
+            await settle(self._session, self._target, self._taking_out())
             raise
         return True
 
@@ -225,40 +228,13 @@ class PeriodMark:
         return await obtain_in_outages(self._session, resource, self._terms, ask)
 
     async def _take_out(self) -> None:
-        """Release the mark; without one, only wait for what was sent before."""
-        request: Command = Renew(())
+        await self._session.client.request(self._target, self._taking_out())
+
+    def _taking_out(self) -> Command:
+        """Return the request after which no mark of ours is left."""
         if self._ticket:
-            request = Release(tickets.read(self._ticket).ticket)
-        await self._session.client.request(self._target, request)
-
-    async def _settle(self) -> None:
-        """Wait until no mark is left of a ``begin`` that failed or was cancelled.
-
-        The withdrawal of its request was sent, and a store carries out the requests for
-        one resource in order. A caller that is cancelled waits as well.
-        """
-        if self._session.closed or self._session.forked:
-            return
-        settled = anyio.Event()
-
-        async def take_out() -> None:
-            try:
-                with suppress(LockError), anyio.move_on_after(RECORD_TIMEOUT):
-                    await self._take_out()
-            finally:
-                settled.set()
-
-        # In a task of its own: ``Task.cancel`` of asyncio passes a shield.
-        self._session.loop.spawn(take_out)
-        cancelled: BaseException | None = None
-        with anyio.CancelScope(shield=True):
-            while not settled.is_set():
-                try:
-                    await settled.wait()
-                except anyio.get_cancelled_exc_class() as exc:
-                    cancelled = exc
-        if cancelled is not None:
-            raise cancelled
+            return Release(tickets.read(self._ticket).ticket)
+        return NOTHING  # what was sent before has withdrawn it
 
     async def end(self, running: Held, *, failed: bool) -> None:
         """Record the end of the job, if the first mark does not live long enough.
@@ -325,6 +301,37 @@ class PeriodMark:
             wait = RECORD_TIMEOUT / 2 if self._uncertain else 0
             held = await self._lock.acquire(wait, reason=MARKED, lease=rest)
         held.detach()
+
+
+async def settle(session: Session, target: Resource, request: Command) -> None:
+    """Wait until the store has carried out what was sent for ``target``, and at last
+    ``request``; ``RECORD_TIMEOUT`` seconds at most.
+
+    A store carries out the requests for one resource in order, and those for two in any
+    order. A caller that is cancelled waits as well, and is cancelled then.
+    """
+    if session.closed or session.forked:
+        return
+    settled = anyio.Event()
+
+    async def ask() -> None:
+        try:
+            with suppress(LockError), anyio.move_on_after(RECORD_TIMEOUT):
+                await session.client.request(target, request)
+        finally:
+            settled.set()
+
+    # In a task of its own: ``Task.cancel`` of asyncio passes a shield.
+    session.loop.spawn(ask)
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not settled.is_set():
+            try:
+                await settled.wait()
+            except anyio.get_cancelled_exc_class() as exc:
+                cancelled = exc
+    if cancelled is not None:
+        raise cancelled
 
 
 async def obtain_in_outages(
@@ -415,10 +422,10 @@ class Once:
             try:
                 mine = await mark.begin()
             except BaseException as exc:
-                await running.__aexit__(type(exc), exc, exc.__traceback__)
+                await self._leave(running, type(exc), exc, exc.__traceback__)
                 raise
             if not mine:
-                await running.__aexit__(None, None, None)
+                await self._leave(running, None, None, None)
                 return None
             self._entered = running, held, mark
             return held
@@ -440,11 +447,29 @@ class Once:
         except BaseException as error:
             # The job's own error comes first; but a cancellation is never swallowed.
             if exc is not None and isinstance(error, Exception):
-                await running.__aexit__(exc_type, exc, traceback)
+                await self._leave(running, exc_type, exc, traceback)
                 return
-            await running.__aexit__(type(error), error, error.__traceback__)
+            await self._leave(running, type(error), error, error.__traceback__)
             raise
-        await running.__aexit__(exc_type, exc, traceback)
+        await self._leave(running, exc_type, exc, traceback)
+
+    async def _leave(
+        self,
+        running: Acquisition,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release the lock of the job; return when the next call may have it."""
+        try:
+            await running.__aexit__(exc_type, exc, traceback)
+        finally:
+            # After an error no reply is awaited, and the next call, over another
+            # connection, would find the lock taken: a retry that is refused in silence
+            # (tests/faults/test_recipes.py).
+            if exc is not None and not isinstance(exc, GeneratorExit):
+                target = self._session.resource(ONCE_TYPE, self._name)
+                await settle(self._session, target, NOTHING)
 
     async def _enter(self, timeout: float) -> tuple[Acquisition, Held]:
         running = self._lock.acquire(timeout, reason="runs")

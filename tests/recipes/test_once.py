@@ -21,11 +21,11 @@ from aiorwlock_remote import (
     Locks,
     Unsupported,
 )
-from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Reply
+from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Reply
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.locks.client import session_of
-from aiorwlock_remote.ports import Pending, Store
+from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.recipes import OnceArgs
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate
@@ -465,15 +465,20 @@ async def test_cancelled_at_every_point(
         pytest.fail("it has more suspensions than that")
 
 
-class LateMarks:
-    """A store that carries out what is asked of marks when ``next`` is called."""
+class LateStore:
+    """A store that carries out some requests when ``next`` is called: for resources of
+    one type, from the first command of a class on.
+    """
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, locks: Locks, kind: str, first: type[Command]) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
-        self._inner = inner
+        self._kind, self._first = kind, first
+        client = session_of(locks).client
+        self._inner, client.store = client.store, self  # type: ignore[assignment]
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        if resource.type != MARK[0]:
+        is_late = isinstance(command, self._first) or bool(self.waiting)
+        if resource.type != self._kind or not is_late:
             return self._inner.step(resource, command)
         reply: Pending[Reply] = Pending()
 
@@ -497,9 +502,7 @@ async def test_a_cancelled_start_of_which_the_mark_is_late(
     locks: Locks, rival: Locks, job: Job, terms: OnceArgs
 ) -> None:
     """Over a pool, the mark's request may come after the release of the job's lock."""
-    client = session_of(locks).client
-    late = LateMarks(client.store)
-    client.store = late  # type: ignore[assignment]
+    late = LateStore(locks, MARK[0], Acquire)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(locks.once, "report", Job(), **terms))  # type: ignore[arg-type]
         await wait_until(lambda: len(late.waiting) == 1, 20)
@@ -515,9 +518,34 @@ async def test_a_cancelled_start_of_which_the_mark_is_late(
             while late.waiting:
                 late.next()
                 await checkpoint()
-    client.store = late._inner
     assert await is_free(rival)
     assert await rival.once("report", job, **terms)
+
+
+async def test_a_failed_run_ends_when_its_lock_is_free(
+    locks: Locks, rival: Locks, job: Job
+) -> None:
+    """So a retry of another machine, over another connection, is not refused."""
+    late = LateStore(locks, RUNNING[0], Release)
+    failing, ended = Job(), anyio.Event()
+    failing.error = Mine()
+
+    async def fail() -> None:
+        with pytest.raises(Mine):
+            await locks.once("report", failing, period=DAY, retry=True)
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fail)
+        await wait_until(lambda: bool(late.waiting), 20)
+        await anyio.wait_all_tasks_blocked()
+        assert not await is_free(rival)
+        assert not ended.is_set()
+        while not ended.is_set():
+            if late.waiting:
+                late.next()
+            await checkpoint()
+        assert await rival.once("report", job, period=DAY, retry=True)
 
 
 # ------------------------------------------------------------------- options
