@@ -24,7 +24,7 @@ import anyio
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.client import Locks, session_of
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.session import end_body
 
@@ -47,15 +47,27 @@ class _Core:
     """State of one ``RWLock`` in this process: which tasks hold it, how often."""
 
     def __init__(self, locks: Locks, name: tuple[str, ResourceId]) -> None:
+        self._loop = session_of(locks).loop
         lock = locks.rwlock(*name)
         self._sides = {Mode.READ: lock.reader, Mode.WRITE: lock.writer}
         self._owned: dict[asyncio.Task[Any], _Owned] = {}
+
+    def task(self) -> asyncio.Task[Any]:
+        """Return the running task; ``RuntimeError`` if it is of another event loop."""
+        if not self._loop.here():
+            raise RuntimeError(
+                "this RWLock is bound to a different event loop, that of its Locks"
+            )
+        task = asyncio.current_task()
+        if task is None:  # a callback of the loop
+            raise RuntimeError("no running task")
+        return task
 
     def locked(self, mode: Mode) -> bool:
         return any(owned.times[mode] for owned in self._owned.values())
 
     async def acquire(self, mode: Mode) -> None:
-        task = _current_task()
+        task = self.task()
         owned = self._owned.get(task)
         if owned is None:
             held = await self._sides[mode].acquire()
@@ -68,11 +80,11 @@ class _Core:
 
     def held(self) -> Held:
         """Return the grant of the running task."""
-        return self._owned[_current_task()].held
+        return self._owned[self.task()].held
 
     def leave(self, mode: Mode) -> Held | None:
         """Count one release; return the grant if this was the last one."""
-        task = _current_task()
+        task = self.task()
         owned = self._owned.get(task)
         if owned is None or not owned.times[mode]:
             raise RuntimeError("Cannot release an un-acquired lock")
@@ -101,7 +113,8 @@ class _Side:
         """Wait for the lock; at once if the running task holds it.
 
         Raises:
-            RuntimeError: the task is a reader and asks for the writer's lock.
+            RuntimeError: the task is a reader and asks for the writer's lock, or runs
+                in another event loop than that of ``locks``.
             LockLost: the task held the lock, and has lost it.
             LockError: the store failed.
         """
@@ -111,7 +124,8 @@ class _Side:
         """Release the lock; the request is sent, and its reply not waited for.
 
         Raises:
-            RuntimeError: the running task does not hold the lock in this mode.
+            RuntimeError: the running task does not hold the lock in this mode, or runs
+                in another event loop.
             LockLost: it was lost meanwhile.
         """
         held = self._core.leave(self._mode)
@@ -133,7 +147,7 @@ class _Side:
         scope = anyio.CancelScope()
         scope.__enter__()
         state_of(held).watch(scope)
-        self._scopes.setdefault(_current_task(), []).append((held, scope))
+        self._scopes.setdefault(self._core.task(), []).append((held, scope))
 
     async def __aexit__(
         self,
@@ -141,7 +155,7 @@ class _Side:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        task = _current_task()
+        task = self._core.task()
         held, scope = self._scopes[task].pop()
         if not self._scopes[task]:
             del self._scopes[task]
@@ -221,10 +235,3 @@ class RWLock:
 
     def __repr__(self) -> str:
         return f"<RWLock: {self._reader_lock!r} {self._writer_lock!r}>"
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("no running task")
-    return task

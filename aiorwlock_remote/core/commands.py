@@ -189,12 +189,15 @@ class Withdraw:
 
 @value
 class Renew:
-    """Command: let grants expire a lease from now; a renewal never shortens a grant.
+    """Command: let grants expire a lease from now, and no earlier than before.
 
     ``tickets``: pairs of ticket and lease (microseconds; None: without end).
+    ``exact``: also earlier than before. Only for grants of which no process has a
+    deadline, as a holder may rely on the one it was promised.
     """
 
     tickets: tuple[tuple[str, int | None], ...] = field(repr=False)
+    exact: bool = False
 
     def __post_init__(self) -> None:
         if any(lease is not None and lease <= 0 for _, lease in self.tickets):

@@ -532,11 +532,15 @@ def _renew(
     leases = dict(cmd.tickets)
     for ticket in leases:
         doorman = confirmed(doorman, ticket)
-    renewed = {
-        g.ticket: replace(g, expires=longer(g.expires, leases[g.ticket], at.now))
-        for g in doorman.grants
-        if g.ticket in leases
-    }
+    renewed: dict[str, Grant] = {}
+    for grant in doorman.grants:
+        if grant.ticket in leases:
+            lease, before = leases[grant.ticket], grant.expires
+            if cmd.exact and lease is not None:
+                before = at.now
+            renewed[grant.ticket] = replace(
+                grant, expires=longer(before, lease, at.now)
+            )
     grants = tuple(renewed.get(g.ticket, g) for g in doorman.grants)
     outcomes: list[Grant | NotHeld] = [
         renewed.get(t) or NotHeld(why_gone(doorman, holder_of(t)))

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, final
 
 import anyio
 
+from aiorwlock_remote.core.commands import Command, Release, Renew
 from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import (
@@ -28,6 +29,7 @@ from aiorwlock_remote.errors import (
     LockTimeout,
     NotOwner,
 )
+from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry, adopt
 from aiorwlock_remote.locks.decorators import check_async
 from aiorwlock_remote.locks.held import Held, state_of
@@ -64,6 +66,9 @@ not shorter; else a third of the period, if that is longer."""
 RECORD_TIMEOUT = 5.0
 """Seconds for which a cancelled job waits for the store to note that it has ended."""
 
+NOTHING: Command = Renew(())
+"""A request that changes nothing; its reply comes after those of earlier requests."""
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.once")
 
 
@@ -74,7 +79,7 @@ class OnceArgs(TypedDict, total=False):
         period: after a start no other one is made for so long, less ``early``: the
             interval of the schedule.
         at_least: for so long no machine starts the job again, whatever becomes of it;
-            0 by default. ``period`` or ``at_least`` has to be given.
+            0 by default, else at least 0.2. ``period`` or ``at_least`` has to be given.
         at_most: how long after its last renewal the lock of a machine that has died
             stays, before another machine may run the job again in the same period;
             None, the default: no machine runs it again in that period (with
@@ -101,14 +106,15 @@ class OnceTerms:
 
     Attributes:
         kept: how long the mark of a period lives.
-        first_mark: how long the mark lives that is set before the job runs.
+        at_least: how long the mark lives that is set before the job runs; 0: there is
+            none while it runs.
         lease: that of the lock that is held while the job runs.
         recorded: whether the end of a job is recorded by a mark for the period, because
             the first mark does not live so long.
     """
 
     kept: float
-    first_mark: float
+    at_least: float
     lease: float
     recorded: bool
     retry: bool
@@ -128,7 +134,8 @@ def once_terms(given: OnceArgs) -> OnceTerms:
     patience, retry = given.get("patience", 60.0), given.get("retry", False)
     check_seconds("period", period, least=MIN_LEASE)
     check_seconds("early", early)
-    check_seconds("at_least", at_least, endless=False)
+    if at_least != 0:  # a mark cannot be shorter, and must not be longer than said
+        check_seconds("at_least", at_least, least=MIN_LEASE, endless=False)
     check_seconds("at_most", at_most, least=MIN_LEASE)
     check_seconds("patience", patience, endless=False)
     given_retry: object = retry
@@ -151,8 +158,9 @@ def once_terms(given: OnceArgs) -> OnceTerms:
         )
     recorded = retry or at_most is not None
     lease = max(kept / 3, min(kept, SHORTEST_LEASE)) if at_most is None else at_most
-    first_mark = max(at_least, MIN_LEASE) if recorded else kept
-    return OnceTerms(kept, first_mark, lease, recorded, retry, patience)
+    if not recorded:
+        at_least = kept
+    return OnceTerms(kept, at_least, lease, recorded, retry, patience)
 
 
 @final
@@ -165,6 +173,14 @@ class PeriodMark:
       ``Locks``, or the end of the process, does not end it.
     - Unless ``recorded``, the first mark lives for the period, and nothing has to be
       sent when the job ends: no outage or cancellation can undo it.
+    - ``begin`` that does not return True has ended when no mark of its own is left, as
+      far as the store can be reached. So whoever holds the lock of the job, and finds a
+      mark, finds that of a run: a store may carry out requests for two resources in any
+      order, and a mark that is withdrawn after the lock of the job was released would
+      keep the next machine from a run that never was (test_a_cancelled_start_of_which
+      _the_mark_is_late).
+    - Without ``at_least`` there is no mark while the job runs: with ``retry`` the next
+      call may run it as soon as it has failed (test_a_retry_may_follow_at_once).
     """
 
     def __init__(
@@ -174,6 +190,7 @@ class PeriodMark:
         self._session = session
         self._options = defaults.but(_PLAIN)
         self._lock = Mutex(session, target, self._options)
+        self._target = target
         self._terms = terms
         self._ticket = ""
         # Whether a mark of ours may exist whose ticket we do not know.
@@ -182,18 +199,42 @@ class PeriodMark:
     async def begin(self) -> bool:
         """Return whether the job may run now; if so, set the first mark.
 
-        If the caller is cancelled, no mark remains.
+        The caller holds the lock of the job, and may release it if this fails or is
+        cancelled: no mark remains.
         """
-        acquire = partial(
-            self._lock.acquire, reason=MARKED, lease=self._terms.first_mark
-        )
-        held = await obtain_in_outages(
-            self._session, self._lock.resource, self._terms, acquire
-        )
-        if held is None:
-            return False
-        self._ticket = held.detach()
+        terms = self._terms
+        # Shorter than the lock of the job: if this process dies in between, its mark
+        # keeps nobody from a job that may be run again.
+        lease = terms.at_least or max(MIN_LEASE, min(terms.lease / 2, SHORTEST_LEASE))
+        try:
+            held = await self._in_outages(
+                partial(self._lock.acquire, reason=MARKED, lease=lease)
+            )
+            if held is None:
+                return False
+            self._ticket = held.detach()
+            if not terms.at_least:
+                await self._in_outages(lambda _: self._take_out())
+                self._ticket = ""
+        except GeneratorExit:  # the loop has ended: nothing can be awaited
+            raise
+        except BaseException:
+            await settle(self._session, self._target, self._taking_out())
+            raise
         return True
+
+    async def _in_outages(self, ask: Callable[[float], Awaitable[T]]) -> T | None:
+        resource = self._lock.resource
+        return await obtain_in_outages(self._session, resource, self._terms, ask)
+
+    async def _take_out(self) -> None:
+        await self._session.client.request(self._target, self._taking_out())
+
+    def _taking_out(self) -> Command:
+        """Return the request after which no mark of ours is left."""
+        if self._ticket:
+            return Release(tickets.read(self._ticket).ticket)
+        return NOTHING  # what was sent before has withdrawn it
 
     async def end(self, running: Held, *, failed: bool) -> None:
         """Record the end of the job, if the first mark does not live long enough.
@@ -260,6 +301,37 @@ class PeriodMark:
             wait = RECORD_TIMEOUT / 2 if self._uncertain else 0
             held = await self._lock.acquire(wait, reason=MARKED, lease=rest)
         held.detach()
+
+
+async def settle(session: Session, target: Resource, request: Command) -> None:
+    """Wait until the store has carried out what was sent for ``target``, and at last
+    ``request``; ``RECORD_TIMEOUT`` seconds at most.
+
+    A store carries out the requests for one resource in order, and those for two in any
+    order. A caller that is cancelled waits as well, and is cancelled then.
+    """
+    if session.closed or session.forked:
+        return
+    settled = anyio.Event()
+
+    async def ask() -> None:
+        try:
+            with suppress(LockError), anyio.move_on_after(RECORD_TIMEOUT):
+                await session.client.request(target, request)
+        finally:
+            settled.set()
+
+    # In a task of its own: ``Task.cancel`` of asyncio passes a shield.
+    session.loop.spawn(ask)
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not settled.is_set():
+            try:
+                await settled.wait()
+            except anyio.get_cancelled_exc_class() as exc:
+                cancelled = exc
+    if cancelled is not None:
+        raise cancelled
 
 
 async def obtain_in_outages(
@@ -350,10 +422,10 @@ class Once:
             try:
                 mine = await mark.begin()
             except BaseException as exc:
-                await running.__aexit__(type(exc), exc, exc.__traceback__)
+                await self._leave(running, type(exc), exc, exc.__traceback__)
                 raise
             if not mine:
-                await running.__aexit__(None, None, None)
+                await self._leave(running, None, None, None)
                 return None
             self._entered = running, held, mark
             return held
@@ -375,11 +447,29 @@ class Once:
         except BaseException as error:
             # The job's own error comes first; but a cancellation is never swallowed.
             if exc is not None and isinstance(error, Exception):
-                await running.__aexit__(exc_type, exc, traceback)
+                await self._leave(running, exc_type, exc, traceback)
                 return
-            await running.__aexit__(type(error), error, error.__traceback__)
+            await self._leave(running, type(error), error, error.__traceback__)
             raise
-        await running.__aexit__(exc_type, exc, traceback)
+        await self._leave(running, exc_type, exc, traceback)
+
+    async def _leave(
+        self,
+        running: Acquisition,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release the lock of the job; return when the next call may have it."""
+        try:
+            await running.__aexit__(exc_type, exc, traceback)
+        finally:
+            # After an error no reply is awaited, and the next call, over another
+            # connection, would find the lock taken: a retry that is refused in silence
+            # (tests/faults/test_recipes.py).
+            if exc is not None and not isinstance(exc, GeneratorExit):
+                target = self._session.resource(ONCE_TYPE, self._name)
+                await settle(self._session, target, NOTHING)
 
     async def _enter(self, timeout: float) -> tuple[Acquisition, Held]:
         running = self._lock.acquire(timeout, reason="runs")

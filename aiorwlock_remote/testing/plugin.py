@@ -5,7 +5,7 @@ Load it in the topmost ``conftest.py``::
     pytest_plugins = ["aiorwlock_remote.testing.plugin"]
 
 The fixtures ``memory_locks`` and ``rival_locks`` work in tests that anyio's plugin runs
-(on asyncio or trio), and in tests that pytest-asyncio runs.
+(on asyncio or trio), and in tests that pytest-asyncio or pytest-trio runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 #
 # anyio and pytest-asyncio open async fixtures each in its own way, so these are
 # registered once for each, and for pytest-asyncio once for each scope of a loop. The
-# runner and the loop of the test decide which one it gets.
-_ANYIO, _ASYNCIO = "_anyio", "_asyncio_"
+# runner and the loop of the test decide which one it gets. pytest-trio opens the plain
+# ones, as anyio does.
+_PLAIN, _ASYNCIO = "_plain", "_asyncio_"
 _LOOPS = "function", "class", "module", "package", "session"
 _Mark = Callable[..., Any]
 
@@ -53,8 +54,8 @@ def rival_locks(request: pytest.FixtureRequest) -> Locks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the fixtures for anyio, and for pytest-asyncio if it is installed."""
-    config.pluginmanager.register(_fixtures(_ANYIO, pytest.fixture))
+    """Register plain fixtures, and those of pytest-asyncio if it is installed."""
+    config.pluginmanager.register(_fixtures(_PLAIN, pytest.fixture))
     if _has_asyncio(config):
         import pytest_asyncio  # noqa: PLC0415 - perhaps not installed
 
@@ -81,15 +82,24 @@ def _loop_of(request: pytest.FixtureRequest) -> str:
     return str(asked or default or "function")
 
 
-def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
+def _runs_plain(request: pytest.FixtureRequest) -> bool:
+    # Before pytest-asyncio is looked for: it may be installed beside the runner that
+    # the test has (test_by_pytest_trio_beside_pytest_asyncio).
     if "anyio_backend" in request.fixturenames:
-        locks: Locks = request.getfixturevalue(f"_{name}{_ANYIO}")
+        return True
+    of_trio = _option(request.config, "trio_mode") is not None
+    return of_trio and request.node.get_closest_marker("trio") is not None
+
+
+def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
+    if _runs_plain(request):
+        locks: Locks = request.getfixturevalue(f"_{name}{_PLAIN}")
     elif _has_asyncio(request.config):
         loop = _loop_of(request)
         locks = request.getfixturevalue(f"_{name}{_ASYNCIO}{loop}")
     else:
         pytest.fail(
-            f"{name} needs a test that anyio or pytest-asyncio runs;"
+            f"{name} needs a test that anyio, pytest-asyncio or pytest-trio runs;"
             " elsewhere use: async with lock_store.connect() as locks",
             pytrace=False,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Protocol
 
 import aiorwlock
 import pytest
@@ -105,6 +106,40 @@ async def test_an_error_of_the_block_comes_first() -> None:
             repr(lock) == "<RWLock: <ReaderLock: [unlocked]> <WriterLock: [unlocked]>>"
         )
         assert not await locks.rwlock(*NAME).locked()
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+async def test_another_event_loop_is_refused_as_by_aiorwlock(side: str) -> None:
+    """Two tests of aiorwlock 1.5.1: in loops of other threads, the lock held or not."""
+    async with connect("memory://") as locks:
+        for lock in (RWLock(locks=locks, name=NAME), aiorwlock.RWLock()):
+            ours = getattr(lock, side)
+
+            async with ours:
+                threads = [asyncio.to_thread(refused, ours) for _ in range(2)]
+                await asyncio.gather(*threads)
+                assert ours.locked
+            assert not ours.locked
+            await asyncio.to_thread(refused, ours)
+            async with lock.writer:
+                pass
+
+
+class Side(Protocol):
+    """One side of a lock, ours or aiorwlock's."""
+
+    async def acquire(self) -> object: ...
+
+    def release(self) -> None: ...
+
+
+def refused(side: Side) -> None:
+    async def released() -> None:
+        side.release()
+
+    for call in (side.acquire, released):
+        with pytest.raises(RuntimeError, match="is bound to a different"):
+            asyncio.run(call())
 
 
 async def test_it_needs_a_store_and_a_name() -> None:

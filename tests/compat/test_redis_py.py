@@ -214,12 +214,17 @@ def test_extend_adds_and_reacquire_begins_anew(client: redis.Redis, name: str) -
     assert lock.acquire()
     lock.extend(200)
     assert 290 < client.ttl(name) <= 300
-    lock.extend(1, replace_ttl=True)  # never shortened
     lock.reacquire()
-    assert 290 < client.ttl(name) <= 300
+    assert 90 < client.ttl(name) <= 100
     lock.extend(500, replace_ttl=True)
     assert 490 < client.ttl(name) <= 500
-    client.delete(name)
+    lock.extend(50, replace_ttl=True)
+    assert 40 < client.ttl(name) <= 50
+    lock.extend(-20)
+    assert 20 < client.ttl(name) <= 30
+    assert lock.owned()
+    lock.extend(0, replace_ttl=True)  # as PEXPIRE 0
+    assert not lock.locked()
     for call in (lambda: lock.extend(1), lock.reacquire, lock.release):
         with pytest.raises(LockNotOwnedError):
             call()

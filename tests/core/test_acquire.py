@@ -17,6 +17,7 @@ from aiorwlock_remote.core.commands import (
     Renewed,
     Withdrawn,
 )
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from tests.core.resource import LEASE, READ, SECOND, WRITE, Door
 
@@ -161,6 +162,26 @@ def test_renewals() -> None:
         "expired",
     )
     assert getattr(first, "expires", 0) == door.now + 2 * LEASE
+
+
+def test_only_an_exact_renewal_shortens() -> None:
+    door = Door()
+    door.ask("w", WRITE, lease=9 * LEASE)
+
+    def end(lease: int | None, *, exact: bool) -> int | None:
+        reply = door.do(Renew((("w", lease),), exact=exact))
+        assert isinstance(reply, Renewed)
+        (grant,) = reply.outcomes
+        assert isinstance(grant, Grant)
+        return grant.expires
+
+    before = end(LEASE, exact=False)
+    assert before is not None
+    assert before > door.now + 8 * LEASE
+    assert end(LEASE, exact=True) == door.now + LEASE
+    assert end(None, exact=True) is None
+    assert end(LEASE, exact=False) is None
+    assert end(LEASE, exact=True) == door.now + LEASE
 
 
 CLAIM = Claim("t", LEASE)

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import Held, LockLost, Locks, connect
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.faults.store_outages import Outage
-from tests.runtime.cut_off import Cut, by_scope, natively
+from tests.runtime.cut_off import Cut, Mine, by_scope, natively
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -119,9 +119,9 @@ async def test_cancelled_at_every_point(
             name = f"point {k}"
             outcome = await cut(story(locks, name), k, late=late)
             assert outcome.error is None
-            # What a cancelled request was granted is withdrawn behind it.
-            marks = [] if name in began else ["once-period"]
-            for kind in ("once", "leader", *marks):
+            # What a cancelled request was granted is withdrawn behind it; the mark of a
+            # period before the lock of its job.
+            for kind in ("once", "leader"):
                 held = await others.mutex(kind, name).acquire(timeout=PATIENCE)
                 await held.release()
             assert await others.once(name, nothing, period=DAY) is (name not in began)
@@ -129,6 +129,20 @@ async def test_cancelled_at_every_point(
                 break
         else:
             pytest.fail("it has more suspensions than that")
+
+
+async def test_a_retry_may_follow_at_once(site: tuple[str, Outage]) -> None:
+    url, _ = site
+
+    async def failing() -> None:
+        raise Mine
+
+    async with connect(url) as locks, connect(url) as others:
+        for machine in (locks, others):
+            with pytest.raises(Mine):
+                await machine.once("again", failing, period=DAY, retry=True)
+        assert await locks.once("again", nothing, period=DAY, retry=True)
+        assert not await others.once("again", nothing, period=DAY, retry=True)
 
 
 async def test_a_leader_whose_lock_is_broken(site: tuple[str, Outage]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,8 +21,11 @@ from aiorwlock_remote import (
     Locks,
     Unsupported,
 )
-from aiorwlock_remote.core.commands import Acquire, Adopt, Command
+from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Release, Reply
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.locks.client import session_of
+from aiorwlock_remote.ports import Pending
 from aiorwlock_remote.recipes import OnceArgs
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate
@@ -193,6 +198,24 @@ async def test_a_job_that_raised_is_run_again_with_retry(
     assert not await locks.once("report", job, **terms)
     store.advance(121)
     assert await locks.once("report", job, **terms)
+
+
+@pytest.mark.parametrize(
+    "terms", [{"period": DAY, "retry": True}, {"at_least": 60, "retry": True}]
+)
+async def test_a_retry_may_follow_at_once(
+    store: FaultyMemory, locks: Locks, rival: Locks, job: Job, terms: OnceArgs
+) -> None:
+    """At the time at which the run failed, or at which ``at_least`` is over."""
+    job.error = Mine()
+    for machine in (locks, rival, locks):
+        with pytest.raises(Mine):
+            await machine.once("report", job, **terms)
+        store.advance(terms.get("at_least", 0))
+    job.error = None
+    assert await rival.once("report", job, **terms)
+    assert not await locks.once("report", job, **terms)
+    assert job.runs == 4
 
 
 @pytest.mark.parametrize(
@@ -431,7 +454,7 @@ async def test_cancelled_at_every_point(
         assert outcome.error is None
         await wait_until(lambda: is_free(rival), 20)
         ran = await rival.once("report", other, **terms)
-        if not terms.get("retry"):
+        if job.runs == 0 or not terms.get("retry"):
             assert ran is (job.runs == 0)
         if not outcome.cancelled:
             assert ended
@@ -440,6 +463,89 @@ async def test_cancelled_at_every_point(
         store.advance(DAY)
     else:
         pytest.fail("it has more suspensions than that")
+
+
+class LateStore:
+    """A store that carries out some requests when ``next`` is called: for resources of
+    one type, from the first command of a class on.
+    """
+
+    def __init__(self, locks: Locks, kind: str, first: type[Command]) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self._kind, self._first = kind, first
+        client = session_of(locks).client
+        self._inner, client.store = client.store, self  # type: ignore[assignment]
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        is_late = isinstance(command, self._first) or bool(self.waiting)
+        if resource.type != self._kind or not is_late:
+            return self._inner.step(resource, command)
+        reply: Pending[Reply] = Pending()
+
+        def carry_out() -> None:
+            done = self._inner.step(resource, command)
+            done.add_done_callback(lambda done: reply.set_result(done.result()))
+
+        self.waiting.append(carry_out)
+        return reply
+
+    def next(self) -> None:
+        """Carry out the oldest request."""
+        self.waiting.popleft()()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=["strict", "at_most", "retry"])
+async def test_a_cancelled_start_of_which_the_mark_is_late(
+    locks: Locks, rival: Locks, job: Job, terms: OnceArgs
+) -> None:
+    """Over a pool, the mark's request may come after the release of the job's lock."""
+    late = LateStore(locks, MARK[0], Acquire)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(locks.once, "report", Job(), **terms))  # type: ignore[arg-type]
+        await wait_until(lambda: len(late.waiting) == 1, 20)
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await wait_until(lambda: len(late.waiting) >= 2, 20)
+            late.next()
+            # The mark is there, and is to be withdrawn: whoever has the lock of the job
+            # would take it for that of a run.
+            assert not await is_free(rival, MARK)
+            assert not await rival.once("report", job, **terms)
+            assert not await is_free(rival)
+            while late.waiting:
+                late.next()
+                await checkpoint()
+    assert await is_free(rival)
+    assert await rival.once("report", job, **terms)
+
+
+async def test_a_failed_run_ends_when_its_lock_is_free(
+    locks: Locks, rival: Locks, job: Job
+) -> None:
+    """So a retry of another machine, over another connection, is not refused."""
+    late = LateStore(locks, RUNNING[0], Release)
+    failing, ended = Job(), anyio.Event()
+    failing.error = Mine()
+
+    async def fail() -> None:
+        with pytest.raises(Mine):
+            await locks.once("report", failing, period=DAY, retry=True)
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fail)
+        await wait_until(lambda: bool(late.waiting), 20)
+        await anyio.wait_all_tasks_blocked()
+        assert not await is_free(rival)
+        assert not ended.is_set()
+        while not ended.is_set():
+            if late.waiting:
+                late.next()
+            await checkpoint()
+        assert await rival.once("report", job, period=DAY, retry=True)
 
 
 # ------------------------------------------------------------------- options
@@ -455,6 +561,7 @@ async def test_cancelled_at_every_point(
         ({"period": 60, "early": -1}, "early=-1 is out of range"),
         ({"period": 60, "at_least": 30, "at_most": 20}, "less than at_least"),
         ({"period": 60, "retry": 1}, "retry=1 is not True or False"),
+        ({"period": 60, "at_least": 0.1}, "at_least=0.1 is out of range"),
         ({"period": 60, "every": 1}, "unknown option 'every'"),
         ({"period": 60, "patience": None}, "patience must be a number"),
     ],

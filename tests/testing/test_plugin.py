@@ -98,6 +98,27 @@ def test_by_pytest_asyncio_in_strict_mode(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=COUNT)
 
 
+@pytest.mark.parametrize("mark", ["pytest.mark.trio", ""], ids=["mark", "mode"])
+def test_by_pytest_trio_beside_pytest_asyncio(
+    pytester: pytest.Pytester, mark: str
+) -> None:
+    mode = f"asyncio_mode = strict\n{FUNCTION}"
+    strict(pytester, mark, mode if mark else f"{mode}trio_mode = true\n")
+    pytester.makepyfile(
+        test_runner="""
+        import pytest
+        import sniffio
+
+        @pytest.mark.trio
+        async def test_the_locks_are_of_the_tests_loop(memory_locks):
+            assert sniffio.current_async_library() == "trio"
+            async with memory_locks.mutex("order", 42) as held:
+                held.check()
+        """
+    )
+    run(pytester).assert_outcomes(passed=COUNT + 1)
+
+
 def test_loops_that_are_wider_than_a_test(pytester: pytest.Pytester) -> None:
     scope = "module"
     more = (
@@ -155,7 +176,7 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester, "-p", "no:asyncio")
     result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio or*"])
+    result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio, *"])
 
 
 def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:

@@ -127,6 +127,8 @@ def _encode_renew(keys: Keys, command: Renew, client_id: str) -> Request:
     args: list[Arg] = [*keys.args, "n", client_id]
     for ticket, _ in command.tickets:
         lease = leases[ticket]
+        if lease is not None and command.exact:
+            lease = -lease
         args += (ticket, "" if lease is None else lease)
     return keys.leave, tuple(args)
 

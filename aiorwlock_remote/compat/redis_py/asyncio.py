@@ -86,7 +86,7 @@ class Lock(TokenHolder):
         Args:
             additional_time: seconds to be added to what is left of its life.
             replace_ttl: whether it lives for ``additional_time`` seconds from now
-                instead; its life is never shortened.
+                instead, even if that is less than what is left.
         """
         self._owned_token("extend", needs_timeout=True)
         return await self.do_extend(additional_time, replace_ttl)

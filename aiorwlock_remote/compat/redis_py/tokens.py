@@ -168,17 +168,23 @@ class TokenLock:
         return was_held(await client.answer(partial(queue.release, token))) is None
 
     async def extend(self, token: str, seconds: float, *, add: bool) -> bool:
-        """Let the grant live for so many seconds from now; ``add``: so many more.
+        """Let the grant live for so many seconds from now, even if it would have lived
+        for longer; ``add``: for so many more. None left: it ends now, as a key does
+        that expires in 0 s.
 
-        A grant is never shortened. Return False if the token does not hold the lock.
+        Return False if the token does not hold the lock, or if ``add`` and the grant
+        has no end.
         """
         if add:
             holder = await self._holder(token)
-            if holder is None:
+            if holder is None or holder.expires_in is None:
                 return False
-            seconds += holder.expires_in or 0.0
+            seconds += holder.expires_in
+        if seconds <= 0:
+            return await self.release(token)
         client = (await self._server.session()).client
-        renew = Renew(((token, micros(seconds)),))
+        # No process has a deadline of it: the caller alone relies on it.
+        renew = Renew(((token, micros(seconds)),), exact=True)
         reply = await client.request(self._resource, renew)
         assert isinstance(reply, Renewed)
         return not isinstance(reply.outcomes[0], NotHeld)

@@ -85,6 +85,7 @@ class Comparison:
     ) -> None:
         self.seen: Counter[str] = Counter()
         self.steps = 0
+        self.exact = False
         self._wire, self._ears = self.wire(port), self.wire(port)
         self._wire.ask([("SELECT", db), ("FLUSHDB",)])
         for gate in HEARING:
@@ -109,6 +110,7 @@ class Comparison:
         """At least so many commands, each compared in all it says and does."""
         keys = self.keys(resource("story", seed), MEMORY)
         teller = self.teller(seed, keys.seat.decode(), quiet=quiet, busy=busy)
+        teller.exact = self.exact
         while commands > 0:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),

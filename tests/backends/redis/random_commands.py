@@ -47,6 +47,8 @@ class Asker:
         self.record: Doorman | None = None
         self.seat: MutexRecord | None = None
         self.quiet: bool = quiet
+        # Whether half of the renewals are exact.
+        self.exact: bool = False
         self.chance: Random = Random(seed)
         self.sent: list[Command] = []
         self._tickets = 0
@@ -210,7 +212,8 @@ class Asker:
         """Leases are renewed."""
         chance = self.chance
         tickets = [self._ticket() for _ in range(chance.choice([1, 1, 2, 5]))]
-        return Renew(tuple((t, chance.choice(LEASES)) for t in tickets))
+        renewed = tuple((t, chance.choice(LEASES)) for t in tickets)
+        return Renew(renewed, exact=self.exact and chance.random() < 0.5)
 
     def downgrade(self) -> Command:
         """A writer becomes a reader."""

@@ -23,12 +23,14 @@ function ending.release(ticket, mode, asks, foreign)
   return foreign, answer
 end
 
--- Renew a grant. A renewal never shortens a lease; lease nil: the grant never ends.
+-- Renew a grant. A renewal does not shorten a lease, unless -lease is given; lease nil:
+-- the grant never ends.
 function ending.renew(ticket, lease)
   record.confirm(ticket)
   if not (record.held() and record.grant_of(ticket)) then return 0 end
   local mode, expires = record.grant_of(ticket)
   local longer = lease and expires and math.max(expires, now + lease) or nil
+  if lease and lease < 0 then longer = now - lease end
   local _, details = record.details_of(ticket)
   if longer ~= expires then
     step.changed, step.regranted = true, true

@@ -8,7 +8,7 @@
 --       claims
 --   h   release, carrying along one writer of the same client
 --   t   withdraw. mode keep(0/1) upgrader gate ticket...
---   n   renew. for each: ticket lease
+--   n   renew. for each: ticket lease, or -lease: also if it ends earlier than before
 --   d   downgrade. ticket, claim
 --   u   upgrade. ticket claim place_life (0: do not wait) gate
 --   o   adopt. ticket, claim

@@ -256,9 +256,11 @@ function permits.withdraw(gate, keep, tickets, foreign)
   return foreign, was_held
 end
 
--- Renew a grant. A renewal never shortens a lease; lease nil: the grant never ends.
+-- Renew a grant. A renewal does not shorten a lease, unless -lease is given; lease nil:
+-- the grant never ends.
 function permits.renew(permit, lease)
   local longer = lease and permit.expires and math.max(permit.expires, now + lease) or nil
+  if lease and lease < 0 then longer = now - lease end
   if longer ~= permit.expires then
     permit.expires, permit.moved = longer, true
     step.changed, step.regranted = true, true
