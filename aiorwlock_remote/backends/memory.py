@@ -55,7 +55,10 @@ class MemoryDatabase:
             seat = self.seats.get(resource)
             if seat is not None and _is_expired(seat, now):
                 seat = None
-            step = transition(self.records.get(resource), seat, command, now, wall)
+            step = transition(
+                *(self.records.get(resource), seat, command, now, wall),
+                semaphore=resource.is_semaphore,
+            )
             self.records[resource] = step.record
             if step.seat is None:
                 self.seats.pop(resource, None)

@@ -218,7 +218,7 @@ class StatePoller:
     ) -> tuple[float, float]:
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
-        doorman, _ = peek(record, state.seat, now)
+        doorman, _ = peek(record, state.seat, now, semaphore=resource.is_semaphore)
         waits = [entry.client_id for entry in doorman.queue]
         value = None if state.seat is None else state.seat.value
         held = record.last, [grant.ticket for grant in doorman.grants]

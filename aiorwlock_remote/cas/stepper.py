@@ -245,7 +245,8 @@ class CasStepper:
             at = self._cas.times(state)
             command = with_longer_leases(queue.waiting[0][0], at.slack)
             step = transition(
-                state.record, state.seat, command, at.now, at.floor, at.wall
+                *(state.record, state.seat, command, at.now, at.floor, at.wall),
+                semaphore=queue.resource.is_semaphore,
             )
             step = with_longer_push(step, at.slack)
         except IllegalCommand as exc:

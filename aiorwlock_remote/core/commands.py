@@ -310,7 +310,8 @@ class Waiting:
     known. ``holders``: a text about each holder, for people. ``now``: microseconds that
     the store's clock had not passed when the command was sent. ``limit``: how many
     permits count for the client: the least limit of those that hold and wait before it;
-    0 for a lock.
+    0 for a lock. ``foreign``: whether the holder is another program, whose mutex record
+    ends without a message of ours.
     """
 
     ahead: int
@@ -318,6 +319,7 @@ class Waiting:
     holders: tuple[str, ...] = ()
     now: int = 0
     limit: int = 0
+    foreign: bool = False
 
 
 @value

@@ -260,7 +260,6 @@ def published_ticket(grants: tuple[Grant, ...]) -> str:
 
 
 MAX_SHOWN_HOLDERS = 5
-_FOREIGN = "foreign "
 
 
 @value
@@ -305,7 +304,7 @@ def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str
     ``foreign``: another program's mutex record; then only its holder is described.
     """
     if foreign is not None:
-        return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
+        return (f"foreign {holder_of(foreign.ticket)}",)
     return describe_grants(doorman.grants)
 
 
@@ -313,8 +312,3 @@ def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
     """Return texts about the first few grants to expire: mode, holder, process."""
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
-
-
-def is_foreign_holder(holders: tuple[str, ...]) -> bool:
-    """Return True if ``describe_holders`` described another program's mutex record."""
-    return bool(holders) and holders[0].startswith(_FOREIGN)

@@ -15,7 +15,11 @@
   ours only if the doorman says that we wrote that very value; the next step removes it
   when no reader is left. Without a doorman, ``readers`` may be another program's (model
   Seat, ``NotRobbed``): it stays until it expires, in stores whose records do, or until
-  a person breaks it. The same holds for the word ``permits`` of a semaphore.
+  a person breaks it.
+* The word ``permits`` in the record of a semaphore is never another program's, as no
+  published layout has semaphores. If it is not the value that the doorman says we
+  wrote, the doorman was lost: the next step removes it
+  (test_permits_without_a_doorman_are_taken_out).
 * Every step ends by making the mutex record agree with the doorman.
 """
 
@@ -31,7 +35,7 @@ from aiorwlock_remote.core.doorman import (
     published_ticket,
     soonest_ending,
 )
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import PERMITS, Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
@@ -40,9 +44,15 @@ MAX_LOSS_NOTES = 8
 MAX_NAMED = 4
 
 
-def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
+def foreign_seat(
+    doorman: Doorman, seat: MutexRecord | None, *, semaphore: bool
+) -> MutexRecord | None:
     """Return the stored mutex record ``seat`` if another program's, else None."""
-    return seat if seat is not None and seat.value != doorman.seat else None
+    if seat is None or seat.value == doorman.seat:
+        return None
+    # Written by this library, for a doorman that was lost.
+    left_behind = semaphore and seat.ticket == PERMITS
+    return None if left_behind else seat
 
 
 def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:

@@ -147,6 +147,8 @@ def transition(
     now: int,
     floor: int,
     wall: int | None = None,
+    *,
+    semaphore: bool = False,
 ) -> Step:
     """Apply one command to the stored state of a resource; pure and total.
 
@@ -162,6 +164,7 @@ def transition(
             records otherwise passes 0.
         wall: The store's wall clock in microseconds, for times shown to people. None
             means that ``floor`` is that clock.
+        semaphore: Whether the resource is a semaphore (``Resource.is_semaphore``).
 
     Raises:
         IllegalCommand: The command makes no sense in this state; nothing was changed.
@@ -171,7 +174,7 @@ def transition(
     short = fast_path(before, seat, command, now, floor, wall)
     if short is not None:
         return Step(*short)
-    return _step(before, seat, command, now, floor, wall)
+    return _step(before, seat, command, now, floor, wall, semaphore=semaphore)
 
 
 def _step(
@@ -181,8 +184,10 @@ def _step(
     now: int,
     floor: int,
     wall: int,
+    *,
+    semaphore: bool = False,
 ) -> Step:
-    at = StepContext(now, floor, foreign_seat(before, seat))
+    at = StepContext(now, floor, foreign_seat(before, seat, semaphore=semaphore))
     doorman = reconcile(expire(before, now), seat)
     if not doorman.has_permits:
         doorman = (settle if at.foreign is None else suspend)(doorman, now)
@@ -223,14 +228,14 @@ def _step(
 
 
 def peek(
-    record: Doorman, seat: MutexRecord | None, now: int
+    record: Doorman, seat: MutexRecord | None, now: int, *, semaphore: bool
 ) -> tuple[Doorman, MutexRecord | None]:
     """Return the doorman as a step at ``now`` finds it, without what has expired.
 
     The second item of the pair is ``seat`` if another program wrote that mutex record,
-    else None.
+    else None. ``semaphore``: as for ``transition``.
     """
-    foreign = foreign_seat(record, seat)
+    foreign = foreign_seat(record, seat, semaphore=semaphore)
     doorman = reconcile(expire(record, now), seat)
     # As a step does: whether the resource is offered decides what a waiter sees.
     if foreign is None:
@@ -267,7 +272,7 @@ def next_attempt(
     entry, or waits for nothing that expires. The first item of the pair is equal as
     long as the cause is the same, so that a poller does not ask twice for one cause.
     """
-    doorman, foreign = peek(record, seat, now)
+    doorman, foreign = peek(record, seat, now, semaphore=record.has_permits)
     slot = doorman.upgrader
     if slot is not None and slot.client_id == client_id and slot.called:
         return ("upgrade", slot.ticket), 0
@@ -579,10 +584,10 @@ def _reply(draft: _Draft, doorman: Doorman, at: StepContext) -> Reply:
 
 
 def _waiting(queued: MustWait, doorman: Doorman, at: StepContext) -> Waiting:
-    holders = describe_holders(doorman, at.foreign)
+    holders, foreign = describe_holders(doorman, at.foreign), at.foreign is not None
     entry = doorman.entry(queued.client_id, queued.mode)
     if entry is None:  # an upgrader, whose slot is not in the queue
-        return Waiting(0, None, holders, at.now)
+        return Waiting(0, None, holders, at.now, foreign=foreign)
     ahead = sum(p.number < entry.number for p in doorman.queue)
     wait: int | None = 0  # the resource is offered to it right now
     if entry.claim_until is None:
@@ -590,4 +595,4 @@ def _waiting(queued: MustWait, doorman: Doorman, at: StepContext) -> Waiting:
     limit = 0
     if entry.mode is Mode.PERMIT:
         limit = limit_for(doorman, entry, at.now)
-    return Waiting(ahead, wait, holders, at.now, limit)
+    return Waiting(ahead, wait, holders, at.now, limit, foreign)

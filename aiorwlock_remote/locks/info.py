@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import PERMITS, READERS, Mode, ModeName, holder_of
+from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
@@ -134,7 +134,10 @@ class LockInfo:
 def lock_info(snapshot: Snapshot) -> LockInfo:
     """Convert a snapshot of a resource, as read from the store, to a ``LockInfo``."""
     record = snapshot.record
-    live, foreign = peek(record, snapshot.seat, snapshot.now)
+    live, foreign = peek(
+        *(record, snapshot.seat, snapshot.now),
+        semaphore=snapshot.resource.is_semaphore,
+    )
     holders = [_holder(grant, snapshot) for grant in _shown(record, live)]
     if foreign is not None:
         holders = [_foreign(foreign, snapshot)]
@@ -209,7 +212,7 @@ def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
 
 def _foreign_mode(seat: MutexRecord, resource: Resource) -> ModeName:
     if resource.is_semaphore:
-        return "permit" if seat.ticket == PERMITS else "write"
+        return "write"  # a ticket: the word of our own is never foreign
     return "read" if seat.ticket == READERS else "write"
 
 

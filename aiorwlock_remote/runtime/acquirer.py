@@ -434,7 +434,9 @@ def slow_wait_message(
     is how many tasks of this process wait before this one; the place in the text counts
     the tasks of all processes.
     """
-    live, foreign = peek(seen.record, seen.seat, seen.now)
+    live, foreign = peek(
+        *(seen.record, seen.seat, seen.now), semaphore=request.resource.is_semaphore
+    )
     if foreign is not None or seen.guests:
         held = "held by a program that gives no details"
     elif live.grants:

@@ -16,6 +16,7 @@ from uuid import uuid4
 from aiorwlock_remote.backends.memory import MemoryDatabase, MemoryRenewer, MemoryStore
 from aiorwlock_remote.cas.stepper import map_granted
 from aiorwlock_remote.core.commands import (
+    HELD,
     Acquire,
     Adopt,
     Claim,
@@ -560,6 +561,21 @@ class NoLimit(Fault):
                 return replace(command, then=acquires)
             case _:
                 return command
+
+
+class KeepsPermits(Fault):
+    """Takes ``permits`` without a doorman for another program's record."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        with self._database.lock:
+            record = self._database.records.get(resource, Doorman())
+            seat = self._database.seats.get(resource)
+        lost = seat is not None and seat.value != record.seat
+        if not lost or not isinstance(command, Acquire):
+            return super().step(resource, command)
+        refused: Pending[Reply] = Pending()
+        refused.set_result(Refused(HELD))
+        return refused
 
 
 class OneLimit(NoLimit):

@@ -34,7 +34,10 @@ from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockC
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
 from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
-from aiorwlock_remote.testing.conformance.cases.permits import SemaphoreCases
+from aiorwlock_remote.testing.conformance.cases.permits import (
+    LostPermitsCases,
+    SemaphoreCases,
+)
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
 from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
@@ -193,6 +196,9 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_extend_and_release": broken.KeepsGrants,
         "test_a_task_takes_one_permit": client.an_own_task_may_wait,
         "test_stale_permits": broken.NeverExpires,
+    },
+    LostPermitsCases: {
+        "test_permits_without_a_doorman_keep_nobody_out": broken.KeepsPermits,
     },
     PublishedCallsCases: {
         "test_acquire_and_release": broken.Everybody,

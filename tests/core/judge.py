@@ -140,7 +140,7 @@ class Judge:
     ) -> None:
         """The mutex record names the holders; a foreign one stays as it is."""
         after = step.record
-        foreign = seat is not None and seat.value != before.seat
+        foreign = self.is_foreign(before, seat)
         if seat is not None and foreign and not gives_up(command, seat):
             assert step.seat == seat
             assert not after.grants
@@ -158,6 +158,10 @@ class Judge:
         assert step.seat.ticket == (writer.ticket if writer else word)
         latest = None if None in ends else max(end for end in ends if end is not None)
         assert step.seat.expires == latest
+
+    def is_foreign(self, before: Doorman, seat: MutexRecord | None) -> bool:
+        """Return whether another program wrote the mutex record."""
+        return seat is not None and seat.value != before.seat
 
     def places(
         self, before: Doorman, command: Command, after: Doorman, now: int

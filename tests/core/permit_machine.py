@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -11,14 +13,16 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.permits import free_permits
-from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.core.transition import Step
+from aiorwlock_remote.core.ticket import PERMITS, Mode, Policy
+from aiorwlock_remote.core.transition import Step, transition
 from tests.core.judge import Judge
 from tests.core.machine import GATES, Event, Machine
 from tests.core.named import acquires, claims
 from tests.core.world import SECOND, Transition
 
 PERMIT = Mode.PERMIT
+STEP = partial(transition, semaphore=True)
+NO_SEAT = MutexRecord("")
 LIMITS = ((2, 2, 2), (3, 3, 3), (1, 1, 1), (3, 1, 3), (2, 3, 4))
 
 
@@ -70,6 +74,10 @@ class PermitJudge(Judge):
                 assert free == 0 or place.claim_until is not None, "a wake-up is lost"
                 assert free > 0 or not offered, "an offer that cannot be taken"
         assert sorted(step.wakes) == sorted(called)
+
+    def is_foreign(self, before: Doorman, seat: MutexRecord | None) -> bool:
+        """Our own word is nobody else's, whatever the doorman says."""
+        return super().is_foreign(before, seat) and (seat or NO_SEAT).ticket != PERMITS
 
     def order(
         self,
@@ -134,13 +142,10 @@ class PermitMachine(Machine):
         self,
         limits: tuple[int, ...],
         *,
-        transition: Transition | None = None,
+        transition: Transition = STEP,
         purges: bool = True,
     ) -> None:
-        if transition is None:
-            super().__init__([Policy.FAIR], purges=purges)
-        else:
-            super().__init__([Policy.FAIR], transition=transition, purges=purges)
+        super().__init__([Policy.FAIR], transition=transition, purges=purges)
         self._limits = dict(zip(GATES, limits, strict=True))
         self._judge = PermitJudge(strict_calls=True)
 
@@ -184,6 +189,11 @@ class PermitMachine(Machine):
         for ticket in tickets:
             del self.waiting[ticket]
         self._act(event, Withdraw(*who, tickets, keep=keep))
+
+    def _steal(self, event: Event) -> None:
+        super()._steal(event)
+        if event.pick % 3 == 0 and self.seat is not None:
+            self.seat = MutexRecord("permits,7", self.seat.expires)
 
     def _confirm(self, event: Event) -> None:
         """A lock's request changes nothing here."""

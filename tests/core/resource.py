@@ -30,6 +30,8 @@ class Door:
     grant that it pushed.
     """
 
+    semaphore = False
+
     def __init__(self) -> None:
         self.record: Doorman | None = None
         self.seat: MutexRecord | None = None
@@ -42,7 +44,10 @@ class Door:
         self.now += MS
         if self.seat and self.seat.expires and self.seat.expires <= self.now:
             self.seat = None
-        step = transition(self.record, self.seat, command, self.now, WALL + self.now)
+        step = transition(
+            *(self.record, self.seat, command, self.now, WALL + self.now),
+            semaphore=self.semaphore,
+        )
         self.record, self.seat, self.woken = step.record, step.seat, list(step.wakes)
         self.pushed = step.pushed
         return step.reply

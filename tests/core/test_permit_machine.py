@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core import permits, transition
+from aiorwlock_remote.core import mutex_record, permits, transition
 from aiorwlock_remote.core.commands import Acquire, Granted
 from aiorwlock_remote.core.doorman import Doorman, QueueEntry, StepContext
 from tests.core.machine import STORIES, Event
@@ -59,6 +59,7 @@ free, take, offered = (
     permits.take_permits,
     permits.offer_permits,
 )
+foreign = mutex_record.foreign_seat
 
 
 def own_limit(door: Doorman, entry: QueueEntry, now: int) -> int:
@@ -149,6 +150,13 @@ BROKEN: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     "earlier clients are overtaken": ((permits, "_before", nobody_is_before),),
     "late entries count": ((permits, "_before", late_ones_count),),
     "foreign records are ignored": ((transition, "take_permits", foreign_is_ignored),),
+    "our own word is foreign": (
+        (
+            transition,
+            "foreign_seat",
+            lambda door, seat, **_: foreign(door, seat, semaphore=False),
+        ),
+    ),
     "one permit a request": ((transition, "take_permits", one_at_a_time),),
     "who was served stays first": ((transition, "take_permits", served_stays_first),),
     "one fence for all": ((transition, "take_permits", one_fence_for_all),),

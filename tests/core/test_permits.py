@@ -15,11 +15,13 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
     Claim,
+    Command,
     Downgrade,
     Forced,
     ForceRelease,
     Granted,
     IllegalCommand,
+    NotHeld,
     Refused,
     Release,
     Released,
@@ -57,6 +59,8 @@ def permits(
 
 class Semaphore(Door):
     """A semaphore with a limit of 2, unless a request says otherwise."""
+
+    semaphore = True
 
     def take(self, gate: str, *tickets: str, **options: Any) -> Reply:  # noqa: ANN401 - those of ``ask``
         return self.do(permits(gate, *tickets, **options))
@@ -357,6 +361,57 @@ def test_a_foreign_record_keeps_everybody_out() -> None:
     assert door.granted("a") == ["a"]
 
 
+COMMANDS: dict[str, Command] = {
+    "acquire": permits("b"),
+    "attempt": Acquire((Claim("b", LEASE),), PERMIT, limit=2),
+    "release": Release("a"),
+    "hand over": Release("a", None, (permits("b"),)),
+    "renew": Renew((("a", LEASE),)),
+    "withdraw": Withdraw("a", PERMIT, ("a",)),
+    "adopt": Adopt("a", Claim("b", LEASE)),
+}
+
+
+@pytest.mark.parametrize("lease", [LEASE, None])
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_permits_without_a_doorman_are_taken_out(kind: str, lease: int | None) -> None:
+    """A clean-up job deleted the doorman: its word alone keeps nobody out."""
+    door = Semaphore()
+    door.take("a", lease=lease)
+    door.record = None
+    seen, foreign = peek(door.state, door.seat, door.now, semaphore=True)
+    assert (seen.grants, foreign) == ((), None)
+    reply = door.do(COMMANDS[kind])
+    if isinstance(reply, Released):
+        assert (reply.held, reply.reason) == (False, "forced")
+    enters = kind in ("acquire", "attempt", "hand over")
+    assert door.holders == (["b"] if enters else [])
+    assert (door.seat is not None) is enters
+    assert door.granted("c") == ["c"]
+
+
+def test_the_word_of_another_time_is_taken_out() -> None:
+    """The doorman that stands is of another time than the record: nobody holds."""
+    door = Semaphore()
+    door.take("a")
+    door.seat = MutexRecord("permits,7")
+    reply = door.do(Renew((("a", LEASE),)))
+    assert isinstance(reply, Renewed)
+    assert reply.outcomes == (NotHeld("stolen"),)
+    assert door.seat is None
+    assert door.granted("b", "b1", "b2") == ["b1", "b2"]
+
+
+def test_a_lock_may_have_the_word_for_a_ticket() -> None:
+    """In the record of a lock it is another program's ticket."""
+    door = Door()
+    door.seat = MutexRecord("permits,7")
+    reply = door.ask("w", WRITE)
+    assert isinstance(reply, Waiting)
+    assert reply.foreign
+    assert door.seat == MutexRecord("permits,7")
+
+
 def test_a_lost_mutex_record_voids_all_permits() -> None:
     door = Semaphore()
     door.take("a", "a1", "a2")
@@ -462,7 +517,7 @@ def test_a_poller_is_told_when_to_ask() -> None:
     later = next_attempt(door.state, door.seat, "c", door.now)
     assert later is not None
     assert 0 < later[1] <= 100 * MS
-    live, foreign = peek(door.state, door.seat, door.now + 10 * SECOND)
+    live, foreign = peek(door.state, door.seat, door.now + 10 * SECOND, semaphore=True)
     assert (live.grants, foreign) == ((), None)
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.core.commands import Release, Waiting
-from aiorwlock_remote.core.doorman import (
-    MAX_SHOWN_HOLDERS,
-    MutexRecord,
-    is_foreign_holder,
-)
+from aiorwlock_remote.core.commands import Acquire, Claim, Release, Waiting
+from aiorwlock_remote.core.doorman import MAX_SHOWN_HOLDERS, MutexRecord, Requester
+from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.core.resource import READ, SECOND, WALL, WRITE, Door, ask
 
@@ -83,7 +80,7 @@ def test_the_readers_shown_are_those_that_end_first() -> None:
         :MAX_SHOWN_HOLDERS
     ]
     assert reply.holders == tuple(f"read {g.holder} ?" for g in first)
-    assert not is_foreign_holder(reply.holders)
+    assert not reply.foreign
 
 
 def test_a_foreigner_is_told_apart() -> None:
@@ -91,5 +88,15 @@ def test_a_foreigner_is_told_apart() -> None:
     door.seat = MutexRecord("thief,5")
     reply = door.do(ask("w", WRITE))
     assert isinstance(reply, Waiting)
-    assert is_foreign_holder(reply.holders)
-    assert not is_foreign_holder(())
+    assert reply.foreign
+    assert reply.holders == (f"foreign {holder_of('thief')}",)
+
+
+def test_a_reason_is_not_taken_for_a_foreigner() -> None:
+    """Texts are for people: a holder of ours may have any words in its reason."""
+    door = Door()
+    who = Requester("foreign ", 1, "task", "foreign 0123456789ab")
+    door.do(Acquire((Claim("t", 20 * SECOND, who),), WRITE))
+    reply = door.do(ask("w", WRITE))
+    assert isinstance(reply, Waiting)
+    assert not reply.foreign

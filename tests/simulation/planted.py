@@ -80,11 +80,15 @@ def fences_do_not_rise() -> AbstractContextManager[Any]:
 @plant("core")
 def a_release_does_not_compare_the_ticket() -> AbstractContextManager[Any]:
     def broken(
-        record: Doorman | None, seat: MutexRecord | None, command: Command, *rest: Any
+        record: Doorman | None,
+        seat: MutexRecord | None,
+        command: Command,
+        *rest: Any,
+        **more: Any,
     ) -> Step:
         if isinstance(command, Release) and record and record.grants:
             command = replace(command, ticket=record.grants[0].ticket)
-        return transition.transition(record, seat, command, *rest)
+        return transition.transition(record, seat, command, *rest, **more)
 
     return patch.object(store, "transition", broken)
 

@@ -99,7 +99,10 @@ class SimulatedServer:
         seat = self.seats.get(resource)
         if seat is not None and seat.expires is not None and seat.expires <= now:
             seat = None
-        step = transition(self.records.get(resource), seat, command, now, now)
+        step = transition(
+            *(self.records.get(resource), seat, command, now, now),
+            semaphore=resource.is_semaphore,
+        )
         self.records[resource] = step.record
         if step.seat is None:
             self.seats.pop(resource, None)

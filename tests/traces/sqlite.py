@@ -19,7 +19,7 @@ from aiorwlock_remote.core import transition as core
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
-from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step
 from tests.traces.history import NOTHING, Journal, Request, State
 
@@ -65,18 +65,19 @@ def recorded_steps(journal: Journal) -> Iterator[None]:
         command: Command,
         now: int,
         floor: int,
+        *,
+        semaphore: bool,
     ) -> Step:
         batch.times = now, floor
-        return transition(record, seat, command, now, floor)
+        return transition(record, seat, command, now, floor, semaphore=semaphore)
 
-    def watched_step(self: Any, key: tuple[str, int], command: Command) -> Step:  # noqa: ANN401 - a connection
-        before = _row(self, key)
-        stepped = step(self, key, command)
-        number = journal.number()
-        resource = resource_from_row(*key).key
-        after, times = _row(self, key), batch.times
+    def watched_step(self: Any, resource: Resource, command: Command) -> Step:  # noqa: ANN401 - a connection
+        before = _row(self, resource.row)
+        stepped = step(self, resource, command)
+        number, key = journal.number(), resource.key
+        after, times = _row(self, resource.row), batch.times
         journal.write(
-            Stepped(number, resource, command, *times, before, after, stepped.reply)
+            Stepped(number, key, command, *times, before, after, stepped.reply)
         )
         batch.numbers.append(number)
         return stepped

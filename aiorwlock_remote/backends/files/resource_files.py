@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -134,10 +135,14 @@ class ResourceFiles:
         now, wall = self._directory.clock.times()
         before, seat = self.interpret(stored, present, now)
         record, outcomes = before, Outcomes()
+        semaphore = resource.is_semaphore
         for command in commands:
             step = step_outcome(
                 resource,
-                lambda r=record, s=seat, c=command: transition(r, s, c, now, wall),  # type: ignore[misc]
+                partial(
+                    *(transition, record, seat, command, now, wall),
+                    semaphore=semaphore,
+                ),
             )
             outcomes.append(step)
             if isinstance(step, Step):

@@ -66,6 +66,8 @@ _MODE_LETTERS = {Mode.READ: "r", WRITE: "w", PERMIT: "p", None: ""}
 _YES_NO = (0, 1)
 # What an acquire allows, as a sum; main.lua lists them.
 _MAY_QUEUE, _PUSH, _CONFIRMS, _FOLLOWING = 1, 2, 4, 8
+# What the text of a holder begins with if it is another program (record.describe).
+_FOREIGN = b"f"
 # A queue entry is stored with its ticket between quotes.
 _UNQUOTED = re.compile(r'["\\]')
 _PUSHED = re.compile(rb"([0-9]{1,17}),([0-9]{1,17}),([0-9]{1,17}),([0-9a-f]{40})")
@@ -412,6 +414,7 @@ def _decode_waiting(raw: Raw, mode: Mode = WRITE) -> Waiting:
         tuple(map(_holder_text, rest)),
         number_of(now),
         limit,
+        foreign=any(bytes_of(holder)[:1] == _FOREIGN for holder in rest),
     )
 
 
@@ -424,7 +427,7 @@ def _decode_refusal(raw: Raw) -> Refused:
 
 def _holder_text(raw: Raw) -> str:
     text = bytes_of(raw).decode("utf-8", "surrogateescape")
-    if text[0] == "f":
+    if raw[:1] == _FOREIGN:
         return f"foreign {holder_of(text[1:])}"
     holder, _, who = text[1:].split(",", 2)
     return f"{MODES[text[0]]} {holder} {who_of(who)}"

@@ -55,7 +55,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant, is_foreign_holder
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.occupancy import ExpiryAges
@@ -304,9 +304,7 @@ class RedisStore:
         for answer in reply.then if type(reply) is Released else (reply,):
             # A foreign holder publishes no message when it leaves, and only the client
             # that is next has to know (test_who_waits_for_a_foreigner).
-            if type(answer) is not Waiting or answer.ahead != 0:
-                continue
-            if is_foreign_holder(answer.holders):
+            if type(answer) is Waiting and answer.foreign and answer.ahead == 0:
                 self._wakeups.foreign_holder(keys.published)
         return reply
 

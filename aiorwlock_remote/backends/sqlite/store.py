@@ -167,18 +167,20 @@ class SqliteConnection:
     ) -> list[Step | Exception]:
         return self._file.atomically(
             lambda: [
-                step_outcome(resource, partial(self._step, resource.row, command))
+                step_outcome(resource, partial(self._step, resource, command))
                 for resource, command in batch
             ],
             until,
             level,
         )
 
-    def _step(self, key: tuple[str, int], command: Command) -> Step:
+    def _step(self, resource: Resource, command: Command) -> Step:
+        key = resource.row
         row = self._run(self._sql["load"], key).fetchone()
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         record, seat = self._read(row, now)
-        step = transition(record, seat, command, now, wall)
+        semaphore = resource.is_semaphore
+        step = transition(record, seat, command, now, wall, semaphore=semaphore)
         refuse_unsynced_fence(self._file.level, record, step.record)
         if step.record is not record and step.record.updated:
             self._save(key, step.record)

@@ -72,6 +72,8 @@ class Told:
 class Teller(Asker):
     """Tells one endless story of one resource."""
 
+    semaphore = False
+
     def __init__(
         self, seed: int, seat: str, *, quiet: bool = False, busy: bool = False
     ) -> None:
@@ -105,7 +107,10 @@ class Teller(Asker):
         before, self._before = self._before, []
         told = Told(command, own, self.now, before, None, False, Doorman(), self.seat)
         try:
-            step = transition(self.record, self.seat, command, self.now, self.now)
+            step = transition(
+                *(self.record, self.seat, command, self.now, self.now),
+                semaphore=self.semaphore,
+            )
         except IllegalCommand:
             told.record = self.record or Doorman()
             return told

@@ -50,6 +50,8 @@ class PermitTeller(Teller):
     Quiet: a few clients that mostly come and go. Otherwise all that may happen.
     """
 
+    semaphore = True
+
     def __init__(self, seed: int, seat: str, *, quiet: bool = False) -> None:
         super().__init__(seed, seat, quiet=quiet)
         self._modes = [PERMIT]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from aiorwlock_remote.backends.memory import MemoryDatabase, named_database
 from aiorwlock_remote.core.doorman import MutexRecord
-from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import (
     ForeignClient,
@@ -40,31 +40,36 @@ class OnTheShelf(ForeignClient):
 
     def take(self, name: Name, ticket: str) -> bool:
         with self._shelf.lock:
-            if resource(*name) in self._shelf.seats:
+            if _resource(name) in self._shelf.seats:
                 return False
-            self._shelf.seats[resource(*name)] = self._seat(ticket)
+            self._shelf.seats[_resource(name)] = self._seat(ticket)
             return True
 
     def put(self, name: Name, ticket: str) -> None:
         with self._shelf.lock:
-            self._shelf.seats[resource(*name)] = self._seat(ticket)
+            self._shelf.seats[_resource(name)] = self._seat(ticket)
 
     def free(self, name: Name, ticket: str) -> bool:
         with self._shelf.lock:
-            seat = self._shelf.seats.get(resource(*name))
+            seat = self._shelf.seats.get(_resource(name))
             if seat is None or seat.ticket != ticket:
                 return False
-            del self._shelf.seats[resource(*name)]
+            del self._shelf.seats[_resource(name)]
             return True
 
     def clean(self, name: Name) -> None:
         with self._shelf.lock:
-            self._shelf.records.pop(resource(*name), None)
+            self._shelf.records.pop(_resource(name), None)
 
     def read(self, name: Name) -> str | None:
         with self._shelf.lock:
-            seat = self._shelf.seats.get(resource(*name))
+            seat = self._shelf.seats.get(_resource(name))
             return None if seat is None else seat.ticket
 
     def _seat(self, ticket: str) -> MutexRecord:
         return MutexRecord(f"{ticket},{int(time.time())}")
+
+
+def _resource(name: Name) -> Resource:
+    kind, number = name
+    return Resource(kind, str(number))

@@ -211,9 +211,13 @@ function permits.reconcile()
   end
 end
 
+-- Return the seat if another program wrote it. Our own word is never foreign: without the
+-- state that knows it, it is removed, or written anew, at the end of the step.
 function permits.foreign_seat()
   if not seat_value or seat_value == door.seat then return nil end
-  return {value = seat_value, ticket = match(seat_value, '^(.+),') or seat_value}
+  local ticket = match(seat_value, '^(.+),') or seat_value
+  if ticket == 'permits' then return nil end
+  return {value = seat_value, ticket = ticket}
 end
 
 -- Release a ticket whose record was lost and whose seat counts as foreign. Return the

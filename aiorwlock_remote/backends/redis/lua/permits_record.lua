@@ -124,7 +124,7 @@ elseif door.seat then
     record.score_in(step.first)
     if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
   else
-    door.seat = nil -- the permits were lost: our value counts as foreign
+    door.seat = nil -- the permits were lost: our value is removed
   end
   if counted ~= kept then record.recount() end
   door.held = kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from random import Random
+from typing import ClassVar
 
 import anyio
 import pytest
@@ -18,9 +19,10 @@ from aiorwlock_remote import (
     Semaphore,
     WouldDeadlock,
 )
+from aiorwlock_remote.core.names import SEMAPHORE
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
-from aiorwlock_remote.testing.conformance.harness import Harness
+from aiorwlock_remote.testing.conformance.harness import Harness, Name
 
 ROUNDS, LIMIT = 30, 2
 
@@ -267,3 +269,41 @@ class SemaphoreCases(Cases):
                     await checkpoint()
         assert 0 < most <= LIMIT
         await self.actors.nothing_left(api(self.locks))
+
+
+class LostPermitsCases(Cases):
+    """The word ``permits`` in the mutex record of a semaphore proves nothing alone."""
+
+    foreign = True
+    name: ClassVar[Name] = "api" + SEMAPHORE, 7
+
+    @classmethod
+    def applies_to(cls, harness: Harness) -> bool:
+        return super().applies_to(harness) and harness.has_semaphores
+
+    @pytest.mark.parametrize("lease", [30.0, None])
+    async def test_permits_without_a_doorman_keep_nobody_out(
+        self, lease: float | None
+    ) -> None:
+        """If a job deletes the doorman, its permits are lost, and new ones are free."""
+        mine, theirs = (
+            locks.semaphore("api", 7, 1, lease=lease, on_lost="flag")
+            for locks in (self.locks, self.others)
+        )
+        lost = await mine.acquire()
+        self.store.foreigner.clean(self.name)
+        # Our word, and never another program's: it may be taken out without a proof.
+        assert self.store.foreigner.read(self.name) == "permits"
+        assert not await theirs.locked()
+        assert [seen async for seen in self.others.stale()] == []
+        with pytest.raises(LockLost) as caught:
+            await lost.extend()
+        assert caught.value.reason == "forced"
+        lost = await theirs.acquire(timeout=0)
+        self.store.foreigner.clean(self.name)
+        async with mine.acquire(timeout=0) as held:
+            assert held.fence > lost.fence
+            assert self.store.foreigner.read(self.name) == "permits"
+            assert not await lost.release()
+            assert await theirs.try_acquire() is None
+        assert self.store.foreigner.read(self.name) is None
