@@ -48,6 +48,10 @@ class Hash(dict[bytes, bytes]):
     pass
 
 
+class Set(set[bytes]):
+    pass
+
+
 class SortedSet(dict[bytes, float]):
     """Scores of members."""
 
@@ -130,14 +134,16 @@ class Keyspace:
         self._found(key, object)
         return int(self.expires.pop(key, None) is not None)
 
-    def _pexpireat(self, key: bytes, at: bytes) -> int:
-        if self._found(key, object) is None:
+    def _pexpireat(self, key: bytes, at: bytes, *options: bytes) -> int:
+        assert set(options) <= {b"NX"}, options
+        if self._found(key, object) is None or (options and key in self.expires):
             return 0
         self.expires[key] = int(at)
         return 1
 
-    def _pexpire(self, key: bytes, after: bytes) -> int:
-        return self._pexpireat(key, b"%d" % (self._now() // 1000 + int(after)))
+    def _pexpire(self, key: bytes, after: bytes, *options: bytes) -> int:
+        at = b"%d" % (self._now() // 1000 + int(after))
+        return self._pexpireat(key, at, *options)
 
     def _pexpiretime(self, key: bytes) -> int:
         if self._found(key, object) is None:
@@ -154,8 +160,10 @@ class Keyspace:
         ends: int | None = None
         if b"PXAT" in asked:
             ends = int(asked.pop(asked.index(b"PXAT") + 1))
+        if b"PX" in asked:
+            ends = self._now() // 1000 + int(asked.pop(asked.index(b"PX") + 1))
         found = self._found(key, bytes if b"GET" in asked else object)
-        assert set(asked) <= {b"PXAT", b"NX", b"GET"}, asked
+        assert set(asked) <= {b"PXAT", b"PX", b"NX", b"GET"}, asked
         if b"NX" not in asked or found is None:
             self.values[key] = value
             self.expires.pop(key, None)
@@ -190,6 +198,44 @@ class Keyspace:
         gone = [field for field in fields if found.pop(field, None) is not None]
         self._dropped_if_empty(key)
         return len(gone)
+
+    def _hlen(self, key: bytes) -> int:
+        return len(self._found(key, Hash) or ())
+
+    def _hincrby(self, key: bytes, field: bytes, by: bytes) -> int:
+        fields = self._made(key, Hash)
+        fields[field] = b"%d" % (int(fields.get(field, b"0")) + int(by))
+        return int(fields[field])
+
+    # Sets
+
+    def _scard(self, key: bytes) -> int:
+        return len(self._found(key, Set) or ())
+
+    def _sadd(self, key: bytes, *members: bytes) -> int:
+        found = self._made(key, Set)
+        before = len(found)
+        found.update(members)
+        return len(found) - before
+
+    def _srem(self, key: bytes, *members: bytes) -> int:
+        found = self._found(key, Set)
+        if found is None:
+            return 0
+        before = len(found)
+        found.difference_update(members)
+        gone = before - len(found)
+        self._dropped_if_empty(key)
+        return gone
+
+    def _sismember(self, key: bytes, member: bytes) -> int:
+        return int(member in (self._found(key, Set) or ()))
+
+    def _smembers(self, key: bytes) -> list[bytes]:
+        return sorted(self._found(key, Set) or ())
+
+    def _srandmember(self, key: bytes, count: bytes) -> list[bytes]:
+        return self._smembers(key)[: int(count)]
 
     # Sorted sets
 
@@ -242,10 +288,21 @@ class Keyspace:
             limit = slice(int(asked[at + 1]), int(asked[at + 1]) + int(asked[at + 2]))
             del asked[at : at + 3]
         assert set(asked) <= {b"WITHSCORES"}, options
-        low, high = float(least), float(most)
+        found = self._between(key, least, most)
+        return told(found[limit] if limit else found, b"WITHSCORES" in asked)
+
+    def _zcount(self, key: bytes, least: bytes, most: bytes) -> int:
+        return len(self._between(key, least, most))
+
+    def _between(
+        self, key: bytes, least: bytes, most: bytes
+    ) -> list[tuple[float, bytes]]:
+        low, high = float(least), float(most.removeprefix(b"("))
         ordered = (self._found(key, SortedSet) or SortedSet()).ordered()
         found = [pair for pair in ordered if low <= pair[0] <= high]
-        return told(found[limit] if limit else found, b"WITHSCORES" in asked)
+        if most.startswith(b"("):
+            return [pair for pair in found if pair[0] < high]
+        return found
 
     # Messages
 

@@ -46,7 +46,7 @@ _SCALARS = (
 )
 _KNOWN = {
     *("v", "seat", "writer", "upgrader", "endings", "upgraded", "pushed"),
-    *("places", "keep", "limits"),
+    *("places", "keep", "limits", "readers", "was"),
 }
 
 
@@ -56,19 +56,26 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
     Raises:
         BadRecord: What is stored was not written by this library, or is damaged.
     """
-    now, value, ends, state, queue, readers, *members = raw
+    now, value, ends, flat_state, queue, readers, *members = raw
+    state = _pairs(flat_state)
     try:
-        record = _record(_pairs(state), _pairs(queue), _pairs(readers))
+        record = _record(state, _pairs(queue), _pairs(readers))
     except _Damaged as exc:
         raise BadRecord(
             what=f"{resource.label}: {exc} is damaged",
             hint="another program, or a newer version of this library, wrote there",
         ) from exc
+    was = state.get("was")
     if members:
-        return _pair(resource, record, value, ends, members[0], now)
+        return _pair(resource, record, value, ends, members[0], now, was)
     seat = None
     if value is not None:
-        seat = MutexRecord(_text(value), None if ends < 0 else ends * 1000)
+        text, expires = _text(value), None if ends < 0 else ends * 1000
+        if text != was or text == record.seat:
+            seat = MutexRecord(text, expires)
+        elif record.seat is not None:
+            # The step that changed the key was stopped before it did; the next does.
+            seat = MutexRecord(record.seat, record.ends)
     return Snapshot(resource, record, seat, now, now)
 
 
@@ -90,6 +97,7 @@ def _pair(
     ends: int,
     members: list[bytes],
     now: int,
+    was: str | None,
 ) -> Snapshot:
     there = {_text(member) for member in members}
     grants = tuple(
@@ -104,6 +112,9 @@ def _pair(
         value, expires = _text(writer), None if ends < 0 else ends * 1000
         if record.seat == f"w{value}":
             seat = MutexRecord(f"w{value}", expires)
+        elif was == f"w{value}":  # as in decode_look
+            if record.seat is not None:
+                seat = MutexRecord(record.seat, record.ends)
         else:
             guests.append(ForeignHolder(value, Mode.WRITE, expires))
     record = replace(record, grants=grants)
@@ -159,12 +170,14 @@ def _record(
             grants = tuple(
                 _read(what, _permit, ticket, score, state)
                 for ticket, score in readers.items()
+                if state.get(_PERMIT + ticket)
             )
         else:
             what = "a reader in the state, or its score,"
             grants = tuple(
                 _read(what, _reader, ticket, score, state, fence)
                 for ticket, score in readers.items()
+                if state.get(_READER + ticket)
             )
     entries = [
         _read(f"field {one_line(name, 40)} of the queue", _queue_entry, name, text)

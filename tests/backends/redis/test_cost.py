@@ -38,9 +38,9 @@ def test_calls_of_the_common_steps(desk: Desk) -> None:
     hand = Release("a", None, (acquire(WRITE, "b"),))
     assert desk.calls(hand) == 5
     assert desk.calls(Release("b")) == 5
-    assert desk.calls(acquire(READ, "r")) == 6 + 1  # the set's life
+    assert desk.calls(acquire(READ, "r")) == 6 + 1  # the set's TTL
     assert desk.calls(acquire(READ, "s")) == 8
-    assert desk.calls(Release("s")) == 9
+    assert desk.calls(Release("s")) == 10
 
 
 @pytest.mark.slow

@@ -55,14 +55,12 @@ function ending.force(holder, fence)
     seat.note(holder, 'forced')
     return 1
   end
-  for first = 0, door.readers - 1, CHUNK do
-    for _, ticket in ipairs(call('ZRANGE', READERS, first, first + CHUNK - 1)) do
-      local _, details = record.details_of(ticket)
-      if seat.holder_in(details) == holder then
-        seat.drop_readers({ticket})
-        seat.note(holder, 'forced')
-        return 1
-      end
+  for _, ticket in ipairs(record.first_readers(door.readers)) do
+    local _, details = record.details_of(ticket)
+    if seat.holder_in(details) == holder then
+      seat.drop_readers({ticket})
+      seat.note(holder, 'forced')
+      return 1
     end
   end
   return 0

@@ -12,15 +12,21 @@
 --   e  a reader enters or joins, the queue is empty
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
--- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed.
+-- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed, 16 readers,
+-- 17 was.
+--
+-- Writes come in the order of record.lua, with one exception: a writer's SET NX, which is also
+-- the look whether the lock is free, comes before the state. If the state cannot be written,
+-- the key is deleted again; if that is refused as well, the key has a TTL, and the writer's
+-- ticket, which withdraws it.
 --
 -- Damaged values and keys of another type fall through, too: `try` returns an error
 -- instead of a value, which fits no condition. record.lua reports the damage.
 
 local barred = stored[7] or ''
 local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
-  .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-'),
-  '%D')
+  .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-')
+  .. (stored[16] or ''), '%D')
 local keep = tonumber(stored[14])
 local pushed = stored[15] or ''
 local last = tonumber(stored[2])
@@ -34,6 +40,23 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
   if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
+
+  -- Undo the SET of the mutex key if the next write was refused.
+  local function take(answer)
+    if type(answer) == 'table' then
+      try('DEL', SEAT)
+      error(answer)
+    end
+  end
+
+  -- The last holder leaves: delete the mutex key, and write these fields of the state.
+  local function leave(...)
+    local answer = try('DEL', SEAT)
+    local refused = type(answer) == 'table'
+    call('HSET', STATE, 'seat', '', 'was', refused and seat or '', 'updated', now_text, ...)
+    if refused then error(answer) end
+    return 1
+  end
 
   local entries, hand_over
   if places ~= '' then
@@ -89,7 +112,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       local value = ticket .. ',' .. clock[1]
       head[6] = format('%d', ends)
       call('HSET', QUEUE, head.field, table.concat(head, ','))
-      call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+      call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
+        'updated', now_text,
         'writer', format('%s,%s,%s,%s,0,%s]', ticket, now_text, head[6], holder, who),
         'turns', format('%d', turns + 1), 'pushed', fence_text,
         'admit_upto', stored[3] or '', 'admit_until', '')
@@ -116,14 +140,14 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       and (places == '' or place
         and tonumber(match(place, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
       and not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
-      call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-        'writer', format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7]))
-      if place then
-        call('HDEL', QUEUE, 'w:' .. own)
-        call('HSET', STATE, 'places', '', 'admit_upto', '', 'admit_until', '',
-          'turns', '')
-      elseif (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
-        call('HSET', STATE, 'admit_upto', '', 'admit_until', '', 'turns', '')
+      if place then take(try('HDEL', QUEUE, 'w:' .. own)) end
+      local writer = format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7])
+      if place or (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
+        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+          'writer', writer, 'places', '', 'admit_upto', '', 'admit_until', '', 'turns', ''))
+      else
+        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+          'writer', writer))
       end
       return {fence, now}
     end
@@ -133,15 +157,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
       if op == 'r' then
         if places == '' and try('GET', SEAT) == seat then
-          call('DEL', SEAT)
-          local number = stored[3] or ''
-          if number == '' then
-            call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text)
-          else
-            call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text,
-              'admit_upto', number, 'admit_until', '')
-          end
-          return 1
+          return leave('writer', '', 'admit_upto', stored[3] or '', 'admit_until', '')
         elseif match(places, '^[1-9]%d?%d?$') and hand_over() then
           return 1
         end
@@ -167,19 +183,21 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
           and try('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
-          call('SET', SEAT, value, 'PXAT', format('%d', ms))
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
           if more == '0' then
             if place then call('HDEL', QUEUE, 'w:' .. own) end
-            call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-              'writer', writer, 'turns', format('%d', turns), 'places', '')
+            call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
+              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
+              'places', '')
           else
             local number = format('%d', (tonumber(stored[3]) or 0) + 1)
             call('HSET', QUEUE, 'w:' .. own, format('%s,%s,%d,%s,%s,,%s', number, since,
               now + life, window, more, who))
-            call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-              'writer', writer, 'turns', format('%d', turns), 'number', number)
+            call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
+              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
+              'number', number)
           end
+          call('SET', SEAT, value, 'PXAT', format('%d', ms))
           return {fence, now}
         end
       end
@@ -229,56 +247,52 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
     if keep >= ms + memory then
-      local fields = {'updated', now_text, 'reader:' .. ARGV[5], now_text .. ',' .. ARGV[7]}
+      local field, text = 'reader:' .. ARGV[5], now_text .. ',' .. ARGV[7]
       if seat ~= '' then
         local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
-        if first and tonumber(first) > now and try('GET', SEAT) == seat
+        if first and tonumber(first) > now and (stored[16] or '') ~= ''
+          and try('GET', SEAT) == seat
           and try('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
+          call('HSET', STATE, 'updated', now_text, field, text,
+            'readers', format('%d', stored[16] + 1))
           if call('ZRANGE', READERS, -1, -1)[1] == ARGV[5] then
             call('SET', SEAT, seat, 'PXAT', format('%d', ms))
           end
-          call('HSET', STATE, unpack(fields))
           return {last, now}
         end
-      elseif try('ZCARD', READERS) == 0 then
+      elseif not try('GET', SEAT)
+        and try('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
         local value = 'readers,' .. clock[1]
-        if not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
-          -- If a write fails, remove the key: its value names no ticket, so no release could
-          -- remove it (see save.agree).
-          for _, write in ipairs({
-            {'ZADD', READERS, format('%d', ends), ARGV[5]},
-            {'PEXPIREAT', READERS, stored[14]},
-            {'HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
-              unpack(fields)},
-          }) do
-            local answer = redis.pcall(unpack(write))
-            if type(answer) == 'table' then
-              call('DEL', SEAT)
-              return answer
-            end
-          end
-          return {fence, now}
-        end
+        call('PEXPIREAT', READERS, stored[14])
+        call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
+          'updated', now_text, field, text, 'readers', '1')
+        call('SET', SEAT, value, 'PXAT', format('%d', ms))
+        return {fence, now}
       end
     end
 
   elseif op == 'r' and not ARGV[6] and seat ~= '' and places == '' and ARGV[4] ~= 'w' then
-    local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
+    local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')
     local ends = try('ZRANGE', READERS, -2, -1, 'WITHSCORES')
-    if first and tonumber(first) > now
+    local field = 'reader:' .. ARGV[5]
+    if first[2] and tonumber(first[2]) > now
       and not string.find((ends[2] or '-') .. (ends[4] or ''), '%D')
-      and try('GET', SEAT) == seat and call('ZREM', READERS, ARGV[5]) == 1 then
-      call('HDEL', STATE, 'reader:' .. ARGV[5])
-      local latest = ends[#ends]
-      if ends[#ends - 1] == ARGV[5] then latest = ends[#ends - 2] end
-      if latest then
+      and try('GET', SEAT) == seat then
+      local count = tonumber(stored[16])
+      if count == 1 and not ends[4] and first[1] == ARGV[5] then
+        leave('readers', '', field, '')
+        call('HDEL', STATE, field)
+        call('ZREM', READERS, ARGV[5])
+        return 1
+      elseif count and count > 1 and ends[4] and try('ZSCORE', READERS, ARGV[5]) then
+        call('HSET', STATE, 'updated', now_text, 'readers', format('%d', count - 1), field, '')
+        call('HDEL', STATE, field)
+        call('ZREM', READERS, ARGV[5])
+        local latest = ends[4]
+        if ends[3] == ARGV[5] then latest = ends[2] end
         call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
-        call('HSET', STATE, 'updated', now_text)
-      else
-        call('DEL', SEAT)
-        call('HSET', STATE, 'seat', '', 'updated', now_text)
+        return 1
       end
-      return 1
     end
   end
 end

@@ -22,10 +22,11 @@ end
 local function read_state()
   return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
     'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
-    'upgraded', 'keep', 'pushed')
+    'upgraded', 'keep', 'pushed', 'readers', 'was')
 end
 local stored = read_state()
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
+local SET, members -- a pair's (S3): the readers' set, and how many are in it
 local unheard -- the client that fast.lua pushed the lock to, if it does not listen
 local SEAT_TURNS = 100
 -- Patterns of the field `seat`; pair_head.lua has others.

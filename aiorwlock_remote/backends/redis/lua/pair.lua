@@ -11,21 +11,25 @@
 
 local pair = {writer = seat_value, grant_of = record.grant_of,
   describe = record.describe, add_readers = record.add_readers,
-  drop_readers = seat.drop_readers, never_ends = save.never_ends}
+  drop_readers = seat.drop_readers, never_ends = save.never_ends, write = save.write,
+  comers = {}} -- tickets that the set gets at the end of the step
 local SAMPLE = 20
 
-if members > 0 and not door.writer then
-  seat_value = 'r'
-elseif pair.writer then
-  seat_value = 'w' .. pair.writer
+local key = pair.writer and 'w' .. pair.writer or nil
+if key and key == was and key ~= door.seat then
+  step.outdated, step.changed = key, true
+  key = door.writer and door.seat
+  pair.writer = door.writer and door.writer.ticket
 end
+seat_value = members > 0 and not door.writer and 'r' or key
+pair.others = members - door.readers -- how many of the set are other programs'
 
 function pair.is_ours()
   return pair.writer ~= nil and pair.writer ~= false and 'w' .. pair.writer == door.seat
 end
 
 function pair.guests()
-  return members > door.readers and {mode = 'r'} or nil
+  return pair.others > 0 and {mode = 'r'} or nil
 end
 
 function seat.foreign_seat()
@@ -47,7 +51,7 @@ function seat.take_out(foreign, ticket, mode)
     return pair.guests(), true
   end
   if mode == 'w' or call('SREM', SET, ticket) == 0 then return foreign, false end
-  members = members - 1
+  pair.others = pair.others - 1
   return foreign.mode == 'w' and foreign or pair.guests(), true
 end
 
@@ -59,7 +63,7 @@ end
 -- A reader of ours that another program removed from the set holds nothing any more.
 function record.grant_of(ticket)
   local mode, expires = pair.grant_of(ticket)
-  if mode == 'r' and call('SISMEMBER', SET, ticket) == 0 then
+  if mode == 'r' and not pair.comers[ticket] and call('SISMEMBER', SET, ticket) == 0 then
     local _, details = record.details_of(ticket)
     seat.note(seat.holder_in(details), 'forced')
     seat.drop_readers({ticket})
@@ -70,14 +74,20 @@ end
 
 function record.add_readers(comers)
   pair.add_readers(comers)
-  local tickets = {}
-  for i, comer in ipairs(comers) do tickets[i] = comer[1] end
-  members = members + call('SADD', SET, unpack(tickets))
+  for _, comer in ipairs(comers) do pair.comers[comer[1]] = true end
 end
 
 function seat.drop_readers(tickets)
   pair.drop_readers(tickets)
-  members = members - call('SREM', SET, unpack(tickets))
+  for _, ticket in ipairs(tickets) do
+    if call('SISMEMBER', SET, ticket) == 0 then pair.others = pair.others + 1 end
+    pair.comers[ticket] = nil
+  end
+end
+
+-- If fewer are in the set than hold, some were removed, or a step was stopped before its end.
+if pair.others < 0 and members > 0 then
+  for _, ticket in ipairs(record.first_readers(door.readers)) do record.grant_of(ticket) end
 end
 
 function record.describe(foreign)
@@ -94,14 +104,16 @@ end
 function save.agree()
   local writer = door.writer
   if not writer then
-    if pair.is_ours() then
-      call('DEL', SEAT)
+    if pair.is_ours() or step.outdated then
+      save.delete_key()
       pair.writer = nil
     end
     return door.readers > 0 and 'r' or nil
   end
   local value = 'w' .. writer.ticket
-  if step.regranted or value ~= seat_value then
+  if step.regranted or step.outdated or value ~= seat_value then
+    local there = step.outdated or pair.writer and 'w' .. pair.writer
+    save.was = there ~= value and there or nil
     save.sits = {writer.ticket}
     if writer.expires then
       save.sits = {writer.ticket, 'PXAT',
@@ -110,6 +122,15 @@ function save.agree()
     pair.writer = writer.ticket
   end
   return value
+end
+
+-- The set is written last, as the string is: other programs read both.
+function save.write(foreign)
+  pair.write(foreign)
+  local tickets = {}
+  for ticket in pairs(pair.comers) do tickets[#tickets + 1] = ticket end
+  if tickets[1] then call('SADD', SET, unpack(tickets)) end
+  pair.comers = {}
 end
 
 -- Members of the set do not expire: keep the record of ours as long as the set exists.

@@ -3,7 +3,7 @@
 --
 -- KEYS  5 the set   6 in a cluster: the prefix of the slot's channels
 
-local SET = KEYS[5]
+SET = KEYS[5]
 wake = KEYS[6]
 WRITER_SEAT, READERS_SEAT = '^w(.+)$', '^r$'
-local members = typed('set', 'SCARD', SET)
+members = typed('set', 'SCARD', SET)

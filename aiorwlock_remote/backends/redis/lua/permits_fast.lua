@@ -7,7 +7,8 @@
 --   r  one of our permits is given back
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 limits, 6 places, 7 barred_until, 9 keep.
--- Damaged values and keys of another type fall through, too, as in fast.lua.
+-- Damaged values and keys of another type fall through, too, as in fast.lua. Writes come in
+-- the order of record.lua.
 
 local last, keep = tonumber(stored[2]), tonumber(stored[9])
 local barred = stored[7] or ''
@@ -25,7 +26,7 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
     limit, count = match(limits, '^([1-9]%d*):([1-9]%d*)$')
     local first = try('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
     if tonumber(count) ~= held or not match(seat, '^permits,%d+$') or try('GET', SEAT) ~= seat
-      or not match(first[2], '^%d+$') or tonumber(first[2]) <= now then
+      or not match(first[2] or '', '^%d+$') or tonumber(first[2]) <= now then
       held = nil
     end
   elseif held ~= 0 or try('GET', SEAT) then
@@ -40,15 +41,15 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
     if held > 0 then latest = try('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')[2] end
     if most and (limit or most) == most and held < tonumber(most)
       and keep >= ms + ARGV[1] / 1000
-      and (held == 0 or match(latest, '^%d+$') and not try('ZSCORE', PERMITS, ARGV[5])) then
+      and (held == 0 or match(latest or '', '^%d+$'))
+      and try('ZADD', PERMITS, 'NX', text, ARGV[5]) == 1 then
       local fence, fence_text = now, now_text
       if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
       if held == 0 then seat = 'permits,' .. clock[1] end
+      if held == 0 then call('PEXPIREAT', PERMITS, stored[9]) end
       call('HSET', STATE, 'last', fence_text, 'seat', seat, 'updated', now_text,
         'limits', format('%s:%d', most, held + 1), 'permit:' .. ARGV[5],
         format('%s,%s,%s,%s', fence_text, most, now_text, ARGV[7]))
-      call('ZADD', PERMITS, text, ARGV[5])
-      if held == 0 then call('PEXPIREAT', PERMITS, stored[9]) end
       if held == 0 or ends > tonumber(latest) then
         call('SET', SEAT, seat, 'PXAT', format('%d', ms))
       end
@@ -61,16 +62,20 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
     if others[#others - 1] == ARGV[5] then latest = others[#others - 2] end
     local permit = try('HGET', STATE, 'permit:' .. ARGV[5])
     if type(permit) == 'string' and match(permit, '^%d+,(%d+),%d+,%x+,%d+,%[') == limit
-      and not string.find((others[2] or '-') .. (others[4] or ''), '%D')
-      and try('ZREM', PERMITS, ARGV[5]) == 1 then
+      and not string.find((others[2] or '-') .. (others[4] or ''), '%D') then
+      local field, answer = 'permit:' .. ARGV[5], nil
       if held == 1 then
-        call('DEL', SEAT)
-        call('HSET', STATE, 'seat', '', 'limits', '', 'updated', now_text)
+        answer = try('DEL', SEAT)
+        call('HSET', STATE, 'seat', '', 'was', type(answer) == 'table' and seat or '',
+          'limits', '', 'updated', now_text, field, '')
       else
-        call('HSET', STATE, 'limits', format('%s:%d', limit, held - 1), 'updated', now_text)
-        call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
+        call('HSET', STATE, 'limits', format('%s:%d', limit, held - 1), 'updated', now_text,
+          field, '')
       end
-      call('HDEL', STATE, 'permit:' .. ARGV[5])
+      call('HDEL', STATE, field)
+      call('ZREM', PERMITS, ARGV[5])
+      if held > 1 then call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000))) end
+      if type(answer) == 'table' then error(answer) end
       return 1
     end
   end

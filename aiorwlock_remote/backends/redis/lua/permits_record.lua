@@ -4,12 +4,14 @@
 --          value we wrote; endings, places, keep: as in record.lua
 --          permit:<ticket>: fence,limit,since,holder,lock_delay,who
 --          limits: limit:count;... how many of the held permits have which limit
+--          was: as in record.lua
 -- permits  sorted set: ticket by expiry (+inf: never)
 -- queue    hash: p:<gate> ->
 --          number,since,expires,window,waiting,claim_until,limit,who
 --
 -- Nothing is written before the end of the step (permits_save.lua): until then, grants that
--- the step has met or changed are in `met`, and the sorted set is as it was.
+-- the step has met or changed are in `met`, and the sorted set is as it was. A step that is
+-- stopped at one of its calls leaves what record.lua says, and the next step repairs it.
 
 local seat_value = typed('string', 'GET', SEAT)
 local kept = typed('sorted set', 'ZCARD', PERMITS)
@@ -36,7 +38,7 @@ local step = {
   horizon = now, -- until when the record is needed
   first = nil, -- the permit that ended first when the step began: ticket, score
   gone_places = {}, -- fields of the queue to be deleted
-  orphans = {}, -- fields of the state to be deleted
+  outdated = false, -- the value of the mutex key, if it is that of a former grant of ours
 }
 local CHUNK = 1000
 
@@ -79,25 +81,56 @@ function record.permits_in(flat)
   return found
 end
 
--- A step that failed before its end (test_half_done.py) may have left fields of permits that
--- nobody was told of, and counts that are wrong by them: count what is in the sorted set.
-function record.recount()
-  local flat, members = call('HGETALL', STATE), {}
-  door.limits = {}
-  for _, permit in ipairs(record.permits_in(call('ZRANGE', PERMITS, 0, -1, 'WITHSCORES'))) do
-    members['permit:' .. permit.ticket] = true
-    door.limits[permit.limit] = (door.limits[permit.limit] or 0) + 1
-  end
+-- Count the permits that the sorted set and the state know. Delete what a step that was
+-- stopped has left of others. none: no ticket holds, whoever knows it.
+function record.recount(none)
+  local fields, members, orphans = {}, {}, {}
+  local flat = call('HGETALL', STATE)
   for i = 1, #flat, 2 do
-    if sub(flat[i], 1, 7) == 'permit:' and not members[flat[i]] then
-      step.orphans[#step.orphans + 1] = flat[i]
+    if sub(flat[i], 1, 7) == 'permit:' then fields[flat[i]] = flat[i + 1] ~= '' end
+  end
+  flat = call('ZRANGE', PERMITS, 0, -1, 'WITHSCORES')
+  for i = 1, #flat, 2 do
+    local field = 'permit:' .. flat[i]
+    if fields[field] and not none then
+      members[#members + 1], members[#members + 2] = flat[i], flat[i + 1]
+      fields[field] = nil
+    else
+      orphans[#orphans + 1] = flat[i]
     end
   end
-  step.changed = true
+  for field in pairs(fields) do orphans[#orphans + 1] = sub(field, 8) end
+  kept, door.limits = #members / 2, {}
+  for _, permit in ipairs(record.permits_in(members)) do
+    door.limits[permit.limit] = (door.limits[permit.limit] or 0) + 1
+  end
+  record.delete_permits(orphans)
+  step.changed, stored[9] = true, ''
+end
+
+-- Delete tickets from the sorted set, and their fields; in this order the next step finds
+-- what is left (recount) if this one is stopped.
+function record.delete_permits(tickets)
+  for first = 1, #tickets, CHUNK do
+    local some, fields = {unpack(tickets, first, math.min(#tickets, first + CHUNK - 1))}, {}
+    for i, ticket in ipairs(some) do fields[i] = 'permit:' .. ticket end
+    call('HDEL', STATE, unpack(fields))
+    call('ZREM', PERMITS, unpack(some))
+  end
+end
+
+local counted = 0
+for item in string.gmatch(stored[5] or '', '[^;]+') do
+  local limit, count = match(item, '^(%d+):(%d+)$')
+  if not limit or not record.fits(limit) or not record.fits(count) or tonumber(limit) == 0 then
+    record.damaged(STATE, 'limits')
+  end
+  door.limits[tonumber(limit)] = tonumber(count)
+  counted = counted + count
 end
 
 if stored[1] ~= '1' then
-  for i = 1, 9 do
+  for i = 1, 10 do
     if stored[i] then
       return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end
@@ -109,30 +142,33 @@ elseif door.seat then
   if not match(door.seat, '^permits,%d+$') or door.last == 0 then
     record.damaged(STATE, door.last == 0 and 'last' or 'seat')
   end
-  local counted = 0
-  for item in string.gmatch(stored[5] or '', '[^;]+') do
-    local limit, count = match(item, '^(%d+):(%d+)$')
-    if not limit or not record.fits(limit) or not record.fits(count)
-      or tonumber(limit) == 0 then
-      record.damaged(STATE, 'limits')
-    end
-    door.limits[tonumber(limit)] = tonumber(count)
-    counted = counted + count
-  end
+  if kept > 0 and counted ~= kept then record.recount(false) end
   if kept > 0 then
     step.first = call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
     record.score_in(step.first)
     if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
   else
-    door.seat = nil -- the permits were lost: our value is removed
+    door.seat, door.limits = nil, {} -- the permits were lost: our value is removed
+    step.changed = true
   end
-  if counted ~= kept then record.recount() end
   door.held = kept
-elseif kept > 0 and match(seat_value or '', '^permits,%d+$') then
+elseif counted > 0 then
   record.damaged(STATE, 'seat')
+elseif kept > 0 then
+  record.recount(true)
+end
+-- The step that changed the mutex key was stopped before it did.
+local was = record.text_in(stored[10])
+if was and was == seat_value and was ~= door.seat then
+  step.outdated, step.changed, seat_value = was, true, door.seat
 end
 
-if record.text_in(stored[6]) then flat_queue = typed('hash', 'HGETALL', QUEUE) end
+-- A step that was stopped may have written an entry, or its removal, and not the state.
+local places = record.number_in(stored[6], 'places')
+if places > 0 or typed('hash', 'HLEN', QUEUE) > 0 then
+  flat_queue = typed('hash', 'HGETALL', QUEUE)
+  if 2 * places ~= #flat_queue then step.changed, stored[9] = true, '' end
+end
 for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, limit, who = match(
@@ -147,6 +183,7 @@ for i = 1, #flat_queue, 2 do
     since = since, expires = tonumber(expires), window = tonumber(window),
     waiting = tonumber(waiting), claim_until = tonumber(claim), limit = tonumber(limit),
     who = who}
+  door.number = math.max(door.number, tonumber(number))
 end
 function record.place_of(gate)
   for i, place in ipairs(queue) do

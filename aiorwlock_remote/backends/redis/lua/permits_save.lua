@@ -31,22 +31,16 @@ function save.kept_until(ends)
   if door.held > 0 and not ends then return 'never' end
   for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
   step.horizon = math.max(step.horizon, door.barred_until, ends or 0)
-  local needed = (step.horizon + ARGV[1]) / 1000
+  -- A key whose TTL has passed within the step would be created again, without a TTL.
+  local needed = math.max((step.horizon + ARGV[1]) / 1000, now / 1000 + 1000)
   if (tonumber(keep) or 0) >= needed then return keep end
   return format('%d', math.ceil(needed + ARGV[1] / 4000))
 end
 
--- Call this after all writes: a key whose TTL has passed is gone at once, and a later
--- write would create it again without a TTL.
 function save.keep_keys(keep)
-  if keep ~= stored[9] then
-    for i = 2, 4 do
-      if keep == 'never' then call('PERSIST', KEYS[i])
-      else call('PEXPIREAT', KEYS[i], keep) end
-    end
-  elseif keep ~= 'never' then
-    if not step.first and door.held > 0 then call('PEXPIREAT', PERMITS, keep) end
-    if queue[1] and not flat_queue[1] then call('PEXPIREAT', QUEUE, keep) end
+  for i = 2, 4 do
+    if keep == 'never' then call('PERSIST', KEYS[i])
+    else call('PEXPIREAT', KEYS[i], keep) end
   end
 end
 
@@ -83,7 +77,8 @@ function save.fields(value, keep)
   differ(6, 'places', digits(#queue))
   differ(7, 'barred_until', digits(door.barred_until))
   differ(8, 'endings', door.endings)
-  differ(9, 'keep', keep)
+  differ(10, 'was', save.was or '')
+  if keep ~= stored[9] then put('keep', '') end -- until the TTLs are set
   return fields
 end
 
@@ -112,46 +107,57 @@ function save.places()
   save.delete('HDEL', QUEUE, gone)
 end
 
--- Write what has changed. A permit that the sorted set has and the state has not would be
--- damage: its field is written before, and deleted after it. The seat comes last, so that a
--- step which fails in between (a right is missing) leaves grants that are void, and never a
--- seat without grants (test_half_done.py).
+-- Delete the mutex key; see save.lua.
+function save.delete_key()
+  local answer = redis.pcall('DEL', SEAT)
+  if type(answer) == 'table' then save.refusal, save.was = answer, step.outdated or seat_value end
+end
+
+-- Write what has changed, in the order of record.lua.
 function save.write(foreign)
   local value, ends = nil, nil
   if not foreign and door.held > 0 then
     value, ends = door.seat or 'permits,' .. clock[1], record.ends()
-  elseif not foreign and seat_value then
-    call('DEL', SEAT)
+    local there = step.outdated or seat_value
+    save.was = there ~= value and there or nil
+  elseif not foreign and (seat_value or step.outdated) then
+    save.delete_key()
   end
-  if step.changed or value ~= record.text_in(stored[4]) then
-    local keep = save.kept_until(ends)
-    local fields, scores = save.fields(value, keep), {}
-    local tickets, gone = {}, step.orphans
-    for ticket, permit in pairs(met) do
-      if permit.gone then
-        tickets[#tickets + 1] = ticket
-        gone[#gone + 1] = 'permit:' .. ticket
-      elseif permit.moved then
-        scores[#scores + 1] = permit.expires and format('%d', permit.expires) or '+inf'
-        scores[#scores + 1] = ticket
-      end
-      if permit.dirty then
-        fields[#fields + 1] = 'permit:' .. ticket
-        fields[#fields + 1] = format('%d,%d,%d,%s', permit.fence, permit.limit,
-          permit.since, permit.details)
-      end
+  if not step.changed and value == record.text_in(stored[4]) then return end
+  local keep = save.kept_until(ends)
+  local scores, gone, fields = {}, {}, save.fields(value, keep)
+  local function put(name, text)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = text
+  end
+  for ticket, permit in pairs(met) do
+    if permit.gone then
+      gone[#gone + 1] = ticket
+      put('permit:' .. ticket, '')
+    elseif permit.moved then
+      scores[#scores + 1] = permit.expires and format('%d', permit.expires) or '+inf'
+      scores[#scores + 1] = ticket
     end
-    save.places()
-    if not step.first and kept > 0 and scores[1] then call('DEL', PERMITS) end
-    call('HSET', STATE, unpack(fields))
-    -- In this order the sorted set is not empty in between, and keeps its TTL.
-    if scores[1] then call('ZADD', PERMITS, unpack(scores)) end
-    save.delete('ZREM', PERMITS, tickets)
-    save.delete('HDEL', STATE, gone)
-    if value and (step.regranted or value ~= seat_value) then
-      call('SET', SEAT, value, unpack(ends
-        and {'PXAT', format('%d', math.ceil(ends / 1000))} or {}))
+    if permit.dirty then
+      put('permit:' .. ticket, format('%d,%d,%d,%s', permit.fence, permit.limit,
+        permit.since, permit.details))
     end
+  end
+  save.places()
+  if scores[1] then call('ZADD', PERMITS, unpack(scores)) end
+  for first = 1, #fields, 2 * CHUNK do
+    call('HSET', STATE, unpack(fields, first, math.min(#fields, first + 2 * CHUNK - 1)))
+  end
+  record.delete_permits(gone)
+  if keep ~= stored[9] then
     save.keep_keys(keep)
+    call('HSET', STATE, 'keep', keep)
+  elseif keep ~= 'never' then
+    if not step.first and door.held > 0 then call('PEXPIREAT', PERMITS, keep) end
+    if queue[1] and not flat_queue[1] then call('PEXPIREAT', QUEUE, keep) end
+  end
+  if value and (step.regranted or step.outdated or value ~= seat_value) then
+    call('SET', SEAT, value, unpack(ends
+      and {'PXAT', format('%d', math.ceil(ends / 1000))} or {}))
   end
 end

@@ -8,9 +8,12 @@
 --          endings: fence,holder,reason;...
 --          places: how many are in the queue
 --          pushed: the fence, if the writer has its grant from an offer and did not confirm
---          keep: until when (ms) the keys live at least, or never: see save()
+--          readers: how many readers hold
+--          was: the value that the mutex key had before, if it may still have it
+--          keep: until when (ms) the keys live at least, or never; empty while a step sets it
 --          A field that is empty or absent has its default. Others are left alone.
 -- readers  sorted set: ticket by expiry (+inf: never). All share the fence `last`.
+--          A ticket that has no field in the state is not a reader.
 -- queue    hash: r:<gate> or w:<gate> ->
 --          number,since,expires,window,waiting,claim_until,who
 --          A place with a claim has three more items in `who`: the ticket, the lease, the
@@ -31,6 +34,23 @@ function record.score_in(entry)
   return tonumber(text)
 end
 
+-- A step may be stopped at any of its calls, as the right for one of them is missing. What it
+-- wrote stays, so a step writes in this order (save.write; test_half_done.py):
+--
+--   1. What means nothing without the state: tickets in the sorted set. Queue entries.
+--      A ticket comes to the sorted set before the state has it, and leaves it after: if a step
+--      was stopped, the set has more tickets than the state counts (`readers`).
+--   2. If nobody holds any more: the deletion of the mutex key. A record without its key holds
+--      nothing.
+--   3. The state, by one HSET: with it the step has happened.
+--   4. The removal of what means nothing from now on.
+--   5. The TTLs, and that they are set (`keep`).
+--   6. The mutex key, which other programs read.
+--
+-- The next step repairs what one that was stopped has left: recount() below drops tickets
+-- without fields and fields without tickets, the key gets the value of the record if it has
+-- the one of `was`, and the TTLs are set again unless `keep` says that they are.
+
 local seat_value = typed('string', 'GET', SEAT)
 local flat_queue = typed('hash', 'HGETALL', QUEUE)
 local kept = typed('sorted set', 'ZCARD', READERS)
@@ -48,7 +68,7 @@ local door = {
   pushed = false,
   readers = 0,
 }
-record.number_in(stored[6], 'places')
+local counted = record.number_in(stored[16], 'readers')
 if stored[14] ~= 'never' then record.number_in(stored[14], 'keep') end
 local pushed_fence = record.number_in(stored[15], 'pushed')
 if stored[13] and stored[13] ~= '' and stored[13] ~= '1' then
@@ -67,12 +87,16 @@ local step = {
   soonest = nil, -- expiry of the first reader, when the step began
   unclaimed = nil, -- the seat value of readers whose sorted set was deleted
   gone_places = {}, -- fields of the queue to be deleted
+  leaving = {}, -- tickets of readers to be deleted
+  left = {}, -- the same tickets, each with true
+  orphans = false, -- a ticket of the sorted set has no field
+  outdated = false, -- the value of the mutex key, if it is that of a former grant of ours
   comers = {}, -- since,details of new readers, by ticket
   fields = {}, -- of the state, to be written: name, value, name...
 }
 
 if stored[1] ~= '1' then
-  for i = 1, 15 do
+  for i = 1, 17 do
     if stored[i] then
       return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end
@@ -80,6 +104,46 @@ if stored[1] ~= '1' then
   -- The state is gone, so the readers and the queue mean nothing.
   if flat_queue[1] or kept > 0 then call('DEL', READERS, QUEUE) end
   flat_queue, kept = {}, 0
+end
+
+local CHUNK = 1000
+
+-- Delete tickets from the sorted set, and their fields; in this order the next step finds
+-- what is left (recount) if this one is stopped.
+function record.delete_readers(tickets)
+  for first = 1, #tickets, CHUNK do
+    local some, fields = {unpack(tickets, first, math.min(#tickets, first + CHUNK - 1))}, {}
+    for i, ticket in ipairs(some) do fields[i] = record.reader_field(ticket) end
+    if SET then members = members - call('SREM', SET, unpack(some)) end
+    call('HDEL', STATE, unpack(fields))
+    call('ZREM', READERS, unpack(some))
+  end
+end
+
+-- Return how many readers hold: those that the sorted set and the state know. Delete what
+-- a step that was stopped has left of others. none: no ticket holds, whoever knows it.
+function record.recount(none)
+  local fields, known, orphans = {}, 0, {}
+  local flat = call('HGETALL', STATE)
+  for i = 1, #flat, 2 do
+    if sub(flat[i], 1, 7) == 'reader:' then fields[flat[i]] = flat[i + 1] ~= '' end
+  end
+  for _, ticket in ipairs(call('ZRANGE', READERS, 0, -1)) do
+    local field = record.reader_field(ticket)
+    if fields[field] and not none then
+      known, fields[field] = known + 1, nil
+    else
+      orphans[#orphans + 1] = ticket
+    end
+  end
+  for field in pairs(fields) do orphans[#orphans + 1] = sub(field, 8) end
+  record.delete_readers(orphans)
+  step.changed, stored[14] = true, ''
+  return known
+end
+
+function record.reader_field(ticket)
+  return 'reader:' .. ticket
 end
 
 if record.text_in(stored[5]) then
@@ -96,6 +160,7 @@ if record.text_in(stored[5]) then
   door.pushed = pushed_fence == door.last
 elseif door.seat then
   if not match(door.seat, READERS_SEAT) then record.damaged(STATE, 'seat') end
+  if kept > 0 and kept ~= counted then kept = record.recount(false) end
   if kept > 0 then
     step.soonest = record.score_in(call('ZRANGE', READERS, 0, 0, 'WITHSCORES'))
     step.latest = record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
@@ -105,11 +170,12 @@ elseif door.seat then
     door.seat = nil -- the readers were lost, so our value counts as foreign
   end
 end
--- Readers that the state does not know are left over from a step that failed before it
--- wrote the state and the seat (test_half_done.py). They hold nothing: add_readers drops
--- them. If the seat says `readers` all the same, the state's field was damaged.
-if kept > door.readers and not door.writer and match(seat_value or '', READERS_SEAT) then
-  record.damaged(STATE, 'seat')
+if counted > 0 and not door.seat and not step.unclaimed then record.damaged(STATE, 'seat') end
+if kept > door.readers then record.recount(true) end
+-- The step that changed the mutex key was stopped before it did.
+local was = record.text_in(stored[17])
+if was and was == seat_value and was ~= door.seat then
+  step.outdated, step.changed, seat_value = was, true, door.seat
 end
 if door.last == 0 and (door.writer or door.readers > 0) then
   record.damaged(STATE, 'last')
@@ -134,6 +200,10 @@ function record.claim_in(who, field)
   return text .. ']', ticket, tonumber(lease), holder
 end
 
+-- A step that was stopped may have written an entry, or its removal, and not the state.
+if record.number_in(stored[6], 'places') * 2 ~= #flat_queue then
+  step.changed, stored[14] = true, ''
+end
 for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, who = match(flat_queue[i + 1],
@@ -149,6 +219,7 @@ for i = 1, #flat_queue, 2 do
     window = tonumber(window), waiting = tonumber(waiting),
     claim_until = tonumber(claim), who = text, ticket = ticket, lease = lease,
     holder = holder}
+  door.number = math.max(door.number, tonumber(number))
 end
 function record.place_of(gate, mode)
   for i, place in ipairs(queue) do
@@ -192,24 +263,32 @@ end
 function record.ends() -- of the last grant; nil: one never does, or there is none
   if door.writer then return door.writer.expires end
   if door.readers == 0 then return nil end
-  local last = step.latest
-    or record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
-  step.latest = last
-  return last < math.huge and last or nil
+  if not step.latest then
+    local found = call('ZRANGE', READERS, 0, #step.leaving, 'REV', 'WITHSCORES')
+    local i = 1
+    while step.left[found[i]] do i = i + 2 end
+    step.latest = record.score_in({found[i], found[i + 1]})
+  end
+  return step.latest < math.huge and step.latest or nil
+end
+
+-- Return the first so many readers, in the order of their expiry.
+function record.first_readers(count)
+  local found = {}
+  for _, ticket in ipairs(call('ZRANGE', READERS, 0, count + #step.leaving - 1)) do
+    if not step.left[ticket] and #found < count then found[#found + 1] = ticket end
+  end
+  return found
 end
 
 -- Return the mode and expiry (nil: never) of the grant of a ticket, or nil.
 function record.grant_of(ticket)
   if door.writer then
     if door.writer.ticket == ticket then return 'w', door.writer.expires end
-  elseif door.readers > 0 then
+  elseif door.readers > 0 and not step.left[ticket] then
     local score = tonumber(call('ZSCORE', READERS, ticket) or nil)
     if score then return 'r', score < math.huge and score or nil end
   end
-end
-
-function record.reader_field(ticket)
-  return 'reader:' .. ticket
 end
 
 -- Return since, and "holder,lock_delay,who", of a ticket that has a grant.
@@ -221,8 +300,6 @@ function record.details_of(ticket)
   if not since then record.damaged(STATE, 'reader:' .. record.some_of(ticket)) end
   return since, details
 end
-
-local CHUNK = 1000
 
 -- Check those readers that are about to be read: of these tickets, those that expire, and
 -- as many more, in their order, as may be shown or noted. Not all: there may be many.
@@ -239,6 +316,9 @@ function record.check_readers(tickets, shows)
   for first = 1, #tickets, CHUNK do
     record.check_some({unpack(tickets, first, math.min(#tickets, first + CHUNK - 1))})
   end
+  if step.orphans then
+    step.latest, door.readers = nil, record.recount(false)
+  end
 end
 
 function record.check_some(tickets, are_readers)
@@ -249,7 +329,10 @@ function record.check_some(tickets, are_readers)
     local since, details = match(text or '', '^(%d+),(.*)$')
     local fits = since and record.fits(since) and record.details_fit(details)
     if not fits and (are_readers or call('ZSCORE', READERS, tickets[i])) then
-      record.damaged(STATE, 'reader:' .. record.some_of(tickets[i]))
+      if record.text_in(text) then
+        record.damaged(STATE, 'reader:' .. record.some_of(tickets[i]))
+      end
+      step.orphans = true
     end
   end
 end
@@ -272,6 +355,7 @@ function record.add_readers(comers)
     local ticket, expires, details = comer[1], comer[2], comer[3]
     scores[2 * i - 1] = expires or '+inf'
     scores[2 * i] = ticket
+    step.left[ticket] = nil
     step.comers[ticket] = now_text .. ',' .. details
     fields[n + 2 * i - 1] = record.reader_field(ticket)
     fields[n + 2 * i] = step.comers[ticket]
@@ -279,8 +363,6 @@ function record.add_readers(comers)
   end
   step.latest = nil
   step.new_readers = step.new_readers or door.readers == 0
-  -- A step that failed may have left readers in the set that the record does not know.
-  if door.readers == 0 and call('ZCARD', READERS) > 0 then call('DEL', READERS) end
   door.readers = door.readers + #comers
   call('ZADD', READERS, unpack(scores))
   step.changed, step.regranted = true, true
@@ -299,7 +381,7 @@ function record.describe(foreign)
   if door.writer then return {'w' .. door.writer.details} end
   local shown = {}
   if door.readers > 0 then
-    for i, ticket in ipairs(call('ZRANGE', READERS, 0, 4)) do
+    for i, ticket in ipairs(record.first_readers(5)) do
       local _, details = record.details_of(ticket)
       shown[i] = 'r' .. details
     end

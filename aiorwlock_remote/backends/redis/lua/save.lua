@@ -46,16 +46,13 @@ function save.tell(gates, own)
   return rung
 end
 
--- Make the seat agree with the record: our value in it, or nil. A seat is removed
--- before the record is written, and set after it: if the step fails in between (a right
--- is missing), what remains is a record without its mutex key, whose grants are void,
--- and never a mutex key without a record, which would keep every client out
--- (tests/backends/redis/test_half_done.py). A value of ours without any grant is
--- remembered, see seat.take_out.
+-- Return the value that the mutex key is to have, which save.write sets at the end; nil: none,
+-- and the key has been deleted. A value of ours without any grant is remembered, see
+-- seat.take_out.
 function save.agree(foreign)
   if foreign then return foreign.value == step.unclaimed and step.unclaimed or nil end
   if not record.held() then
-    if seat_value then call('DEL', SEAT) end
+    if seat_value or step.outdated then save.delete_key() end
     return nil
   end
   local ticket = door.writer and door.writer.ticket or 'readers'
@@ -63,12 +60,22 @@ function save.agree(foreign)
   if not value or save.vacated or (match(value, '^(.+),') or value) ~= ticket then
     value = ticket .. ',' .. clock[1]
   end
-  if step.regranted or value ~= seat_value then
+  if step.regranted or step.outdated or value ~= seat_value then
     local at = record.ends()
+    local there = step.outdated or seat_value
+    save.was = there ~= value and there or nil
     save.sits = {value}
     if at then save.sits = {value, 'PXAT', format('%d', math.ceil(at / 1000))} end
   end
   return value
+end
+
+-- Delete the mutex key. If the server refuses that, the release is written all the same, and
+-- the next step deletes the key by `was`; main.lua returns the error.
+function save.delete_key()
+  local answer = redis.pcall('DEL', SEAT)
+  if type(answer) == 'table' then save.refusal, save.was = answer, step.outdated or seat_value end
+  step.outdated = false
 end
 
 function save.never_ends()
@@ -82,13 +89,12 @@ function save.kept_until()
   for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
   if door.slot then step.horizon = math.max(step.horizon, door.slot.expires) end
   step.horizon = math.max(step.horizon, door.barred_until, record.ends() or 0)
-  local needed = (step.horizon + ARGV[1]) / 1000
+  -- A key whose TTL has passed within the step would be created again, without a TTL.
+  local needed = math.max((step.horizon + ARGV[1]) / 1000, now / 1000 + 1000)
   if (tonumber(keep) or 0) >= needed then return keep end
   return format('%d', math.ceil(needed + ARGV[1] / 4000))
 end
 
--- Call this after all writes: a key whose TTL has passed is gone at once, and a later
--- write would create it again without a TTL.
 function save.keep_keys(keep, changed, new_queue)
   if changed then
     for i = 2, 4 do
@@ -101,6 +107,26 @@ function save.keep_keys(keep, changed, new_queue)
   end
 end
 
+-- Return the tickets that leave. With its field empty a ticket is no reader's any more. Of a
+-- crowd, most fields are written before the state: its readers have all expired, or are void.
+function save.leavers(put)
+  local gone, fields = {}, {}
+  for _, ticket in ipairs(step.leaving) do
+    if step.left[ticket] then -- it has not come back
+      gone[#gone + 1] = ticket
+      local n = #fields
+      fields[n + 1], fields[n + 2] = record.reader_field(ticket), ''
+      if n + 2 == 2 * CHUNK then
+        call('HSET', STATE, unpack(fields))
+        fields = {}
+      end
+    end
+  end
+  for i = 1, #fields, 2 do put(fields[i], '') end
+  step.leaving, step.left = {}, {}
+  return gone
+end
+
 local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
   admit_until = 11, turns = 12}
 
@@ -109,7 +135,7 @@ function save.write(foreign)
   local value = save.agree(foreign)
   save.write_record(value)
   if save.sits then call('SET', SEAT, unpack(save.sits)) end
-  save.sits, step.regranted = nil, false
+  save.sits, save.was, step.regranted, step.outdated = nil, nil, false, false
   if not foreign then seat_value, door.seat = value, value end
 end
 
@@ -143,6 +169,10 @@ function save.write_record(value)
   differ(9, 'endings', door.endings)
   differ(13, 'upgraded', door.upgraded and '1' or '')
   differ(15, 'pushed', door.pushed and format('%d', door.last) or '')
+  if not step.unclaimed or value ~= step.unclaimed then
+    differ(16, 'readers', door.readers > 0 and format('%d', door.readers) or '')
+  end
+  differ(17, 'was', save.was or '')
   differ(6, 'places', queue[1] and format('%d', #queue) or '')
   local writer, slot = door.writer, door.slot
   if not writer then
@@ -176,8 +206,15 @@ function save.write_record(value)
   end
   step.gone_places = {}
   local keep, kept_before = save.kept_until(), stored[14]
-  differ(14, 'keep', keep)
+  local changed = keep ~= kept_before
+  if changed then put('keep', '') end
+  local gone = save.leavers(put)
   call('HSET', STATE, unpack(pairs_of))
-  save.keep_keys(keep, keep ~= kept_before, queue[1] and not flat_queue[1])
+  record.delete_readers(gone)
+  save.keep_keys(keep, changed, queue[1] and not flat_queue[1])
+  if changed then
+    call('HSET', STATE, 'keep', keep)
+    stored[14] = keep
+  end
   step.new_readers, flat_queue = false, queue
 end

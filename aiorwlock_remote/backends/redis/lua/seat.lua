@@ -11,15 +11,14 @@ function seat.note(holder, reason)
   step.changed = true
 end
 
--- Remove the grants of readers, and a pending upgrade (slot) of one of them.
+-- Remove the grants of readers, and a pending upgrade (slot) of one of them. They are deleted
+-- when the state is written (save.lua).
 function seat.drop_readers(tickets)
-  local fields = {}
-  for i, ticket in ipairs(tickets) do
-    fields[i] = record.reader_field(ticket)
+  for _, ticket in ipairs(tickets) do
+    step.left[ticket] = true
+    step.leaving[#step.leaving + 1] = ticket
     if door.slot and door.slot.ticket == ticket then door.slot = nil end
   end
-  call('ZREM', READERS, unpack(tickets))
-  call('HDEL', STATE, unpack(fields))
   door.readers = door.readers - #tickets
   step.latest = nil
   step.changed, step.regranted = true, true
@@ -56,16 +55,17 @@ function seat.holder_in(details)
 end
 
 function seat.expire_readers()
-  local barred = door.barred_until
+  local barred, seen = door.barred_until, 0
   while door.readers > 0 do
     local dead = call('ZRANGEBYSCORE', READERS, '-inf', now, 'WITHSCORES',
-      'LIMIT', 0, CHUNK)
+      'LIMIT', seen, CHUNK)
     if not dead[1] then break end
     local tickets, fields = {}, {}
     for i = 1, #dead, 2 do
       tickets[#tickets + 1] = dead[i]
       fields[#fields + 1] = record.reader_field(dead[i])
     end
+    seen = seen + #tickets
     for i, text in ipairs(call('HMGET', STATE, unpack(fields))) do
       local delay = tonumber(match(text or '', '^%d+,[^,]*,(%d+)')) or 0
       if delay > 0 then barred = math.max(barred, dead[2 * i] + delay) end
@@ -105,14 +105,12 @@ function seat.void(reason)
   if door.readers > 4 then
     seat.note('*', reason)
   else
-    for _, ticket in ipairs(call('ZRANGE', READERS, 0, -1)) do
+    for _, ticket in ipairs(record.first_readers(4)) do
       local _, details = record.details_of(ticket)
       seat.note(seat.holder_in(details), reason)
     end
   end
-  while door.readers > 0 do
-    seat.drop_readers(call('ZRANGE', READERS, 0, CHUNK - 1))
-  end
+  seat.drop_readers(record.first_readers(door.readers))
 end
 
 function seat.reconcile()
@@ -144,7 +142,10 @@ end
 function seat.take_out(foreign, ticket, mode)
   if foreign and mode ~= 'r' and foreign.ticket == ticket then return nil, true end
   if foreign and foreign.value == step.unclaimed
-    and call('HDEL', STATE, record.reader_field(ticket)) == 1 then return nil, true end
+    and record.text_in(call('HGET', STATE, record.reader_field(ticket))) then
+    step.leaving[#step.leaving + 1], step.left[ticket] = ticket, true
+    return nil, true
+  end
   return foreign, false
 end
 
