@@ -39,9 +39,11 @@ from aiorwlock_remote.sync.background import (
     keep,
     refuse_event_loop,
 )
+from aiorwlock_remote.sync.transactions import check_transactions
 
 A = TypeVar("A")
 B = TypeVar("B")
+C = TypeVar("C")
 G = TypeVar("G", bound="SyncGrant[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -262,6 +264,20 @@ class Made(Calls, Generic[A]):
             self._made = made = opened, self._make(opened)
         return made[1]
 
+    def _get(
+        self,
+        kind: Callable[[Background, C], B],
+        function: Callable[P, Awaitable[C]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> B:
+        self._check_transactions()
+        return super()._get(kind, function, *args, **kwargs)
+
+    def _check_transactions(self) -> None:
+        check_transactions(self)
+
     def __repr__(self) -> str:
         return repr(self._opener) if self._made is None else repr(self._made[1])
 
@@ -314,6 +330,15 @@ class LockTwin(Made[A]):
     @property
     @abstractmethod
     def resource(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def mode(self) -> aio.ModeName: ...
+
+    def _check_transactions(self) -> None:
+        # A permit says how many may work at a time, not who sees what.
+        if self.mode != "permit":
+            super()._check_transactions()
 
     def _enter(self, held: G) -> G:
         stack: list[G] = self._entered.__dict__.setdefault("stack", [])
@@ -477,6 +502,17 @@ class HeldTwin(SyncGrant[aio.Held]):
         result = function()
         state_of(self._twin).newest.check()
         return result
+
+    def check_before_commit(self) -> None:
+        """Raise what the end of the ``with`` would raise now for a loss; no I/O."""
+        state = state_of(self._twin).newest
+        try:
+            state.check()
+        except NotOwner:
+            pass  # released or given away in the body, which is fine
+        except (LockLost, Closed):
+            if state.options.on_lost == "raise":
+                raise
 
     @staticmethod
     async def _leave(twin: aio.Held, *, quietly: bool) -> None:
