@@ -43,7 +43,6 @@ from aiorwlock_remote.sync.transactions import check_transactions
 
 A = TypeVar("A")
 B = TypeVar("B")
-C = TypeVar("C")
 G = TypeVar("G", bound="SyncGrant[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,6 +84,7 @@ class Calls(ABC):
     ) -> B:
         # A grant is wrapped in the loop, so that it is given back if this thread was
         # interrupted and never gets it.
+        self._check_transactions()
         loop = self._loop
         got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
         _tell_of_drops(got)
@@ -99,6 +99,9 @@ class Calls(ABC):
         **kwargs: P.kwargs,
     ) -> B | None:
         return self._get(partial(_if_any, kind), function, *args, **kwargs)
+
+    def _check_transactions(self) -> None:  # noqa: B027 - a grant may be moved
+        """Raise ``ConfigurationError`` if a transaction forbids to acquire a grant."""
 
     def _iterate(
         self,
@@ -264,17 +267,6 @@ class Made(Calls, Generic[A]):
             self._made = made = opened, self._make(opened)
         return made[1]
 
-    def _get(
-        self,
-        kind: Callable[[Background, C], B],
-        function: Callable[P, Awaitable[C]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> B:
-        self._check_transactions()
-        return super()._get(kind, function, *args, **kwargs)
-
     def _check_transactions(self) -> None:
         check_transactions(self)
 
@@ -338,7 +330,7 @@ class LockTwin(Made[A]):
     def _check_transactions(self) -> None:
         # A permit says how many may work at a time, not who sees what.
         if self.mode != "permit":
-            super()._check_transactions()
+            check_transactions(self)
 
     def _enter(self, held: G) -> G:
         stack: list[G] = self._entered.__dict__.setdefault("stack", [])
