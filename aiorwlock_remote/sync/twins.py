@@ -39,7 +39,7 @@ from aiorwlock_remote.sync.background import (
     keep,
     refuse_event_loop,
 )
-from aiorwlock_remote.sync.transactions import check_transactions
+from aiorwlock_remote.sync.transactions import check_transactions, tell_of_changes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -413,6 +413,7 @@ class SyncGrant(Calls, Generic[A]):
     ) -> None:
         self._inside.left()
         if exc is None:
+            tell_of_changes(self)
             self._loop.run(self._leave, self._twin, quietly=False)
         else:
             # Without waiting: the error of the body may be an interrupt.
