@@ -15,18 +15,25 @@ A request that does not get its lock in time is answered by 423 with ``Retry-Aft
 lock that is lost or a store that is down by 503, and a fence that is too old by 412,
 each as ``application/problem+json``. A loss cannot stop a thread: call ``held.check()``
 before what cannot be undone.
+
+The lock is released after the functions of ``teardown_request`` and
+``teardown_appcontext``, in which many applications commit.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, final
 
 from flask import Flask, Response, current_app, g, jsonify, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import abort
+from werkzeug.wsgi import ClosingIterator
 
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
@@ -43,6 +50,9 @@ from aiorwlock_remote.integrations._sync_app import SyncAppLocks
 from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.sync import Held, Locks, OptionArgs
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 __all__ = [
     "add_locks",
     "fence_header",
@@ -58,6 +68,8 @@ T = TypeVar("T")
 
 _EXTENSION = "aiorwlock_remote"
 _HELD = "aiorwlock_remote_held"
+_HOLDS = "aiorwlock_remote.holds"
+_LATER = "aiorwlock_remote_later"
 
 
 def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
@@ -85,8 +97,13 @@ def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
         raise ConfigurationError(
             what="the application already has locks", hint="call add_locks once"
         )
-    app.extensions[_EXTENSION] = SyncAppLocks(connect)
+    app_locks = app.extensions[_EXTENSION] = SyncAppLocks(connect)
     app.register_error_handler(LockError, _answer)
+    app.teardown_request(_request_left)
+    # These functions run in reverse order, so that this one is the last.
+    app.teardown_appcontext_funcs.insert(0, _context_left)
+    inner: Any = app.wsgi_app
+    app.wsgi_app = _ReleasesLate(inner, app_locks)  # type: ignore[method-assign]
 
 
 def get_locks(app: Flask | None = None) -> Locks:
@@ -133,8 +150,10 @@ def hold(
     """Return a decorator: the view holds a lock while it runs.
 
     Put it below the route's decorator. If the lock is lost, ``get_held().check()`` and
-    the end of the view raise ``LockLost``, which is answered by 503. The response is
-    sent after the release, also a streamed one.
+    the end of the view raise ``LockLost``, which is answered by 503. The lock is
+    released after the functions of ``teardown_request`` and ``teardown_appcontext``, so
+    that a transaction that ends there ends inside of the lock. The response is sent
+    after the release, also a streamed one.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
@@ -167,13 +186,18 @@ def hold(
                 body = request.get_data() if spec.uses("body") else None
                 path = request.view_args or {}
                 values = spec.values(path, _query, body)
-                with _app_locks().hold(spec, values) as grant:
+                with ExitStack() as hold:
+                    grant = hold.enter_context(_app_locks().hold(spec, values))
                     outer = g.get(_HELD)
                     setattr(g, _HELD, grant)
                     try:
-                        return view(*args, **kwargs)
+                        response = view(*args, **kwargs)
+                        # A loss by now is answered by the application's handlers.
+                        grant.check_before_commit()
+                        return response
                     finally:
                         setattr(g, _HELD, outer)
+                        _release_later(hold)
             except NamesNoLock as exc:
                 abort(exc.status)
 
@@ -198,6 +222,110 @@ def health() -> ResponseReturnValue:
     return jsonify({"status": "ok"})
 
 
+@final
+class _Holds:
+    """The grants of one request, released when its contexts have been left."""
+
+    def __init__(self) -> None:
+        self.grants: ExitStack = ExitStack()
+        self.request_left: bool = False
+        self.returned: bool = False
+
+
+def _release_later(hold: ExitStack) -> None:
+    # Without the application's `wsgi_app` (`test_request_context`) nothing says when
+    # the contexts are left: there the end of the view releases.
+    holds: _Holds | None = request.environ.get(_HOLDS)
+    if holds is not None:
+        setattr(g, _LATER, holds)
+        # With the view's error: a loss must not replace it.
+        holds.grants.callback(hold.pop_all().__exit__, *sys.exc_info())
+
+
+def _request_left(_error: BaseException | None) -> None:
+    if (holds := g.get(_LATER)) is not None:
+        holds.request_left = True
+
+
+def _context_left(_error: BaseException | None) -> None:
+    holds: _Holds | None = g.pop(_LATER, None)
+    if holds is not None and holds.returned:
+        holds.grants.close()
+
+
+@final
+class _ReleasesLate:
+    """WSGI application that releases the grants of a request when Flask has left it.
+
+    Invariants (test_flask_transactions.py):
+
+    - A grant is released after the functions of ``teardown_request`` and
+      ``teardown_appcontext``, also if one of them raises, and at the latest when the
+      response is closed.
+    - If the lock was lost until then, the client gets the response to that error.
+    """
+
+    def __init__(self, application: WSGIApplication, app_locks: SyncAppLocks) -> None:
+        self._application = application
+        self._app_locks = app_locks
+
+    def __call__(
+        self, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        outer, holds = environ.get(_HOLDS), _Holds()
+        environ[_HOLDS] = holds
+        start = _LateStart(start_response)
+        try:
+            body = self._application(environ, start)
+        except BaseException:
+            holds.grants.__exit__(*sys.exc_info())
+            raise
+        finally:
+            environ[_HOLDS] = outer
+        holds.returned = True
+        # `stream_with_context` and a test client in `with` leave the contexts later;
+        # `_context_left` releases then.
+        if not holds.request_left:
+            start.begin()
+            return ClosingIterator(body, holds.grants.close)
+        try:
+            holds.grants.close()
+        except LockError as error:
+            ClosingIterator(body).close()
+            response = self._app_locks.answer(error)
+            if response is None:
+                raise
+            return _problem(response)(environ, start_response)
+        start.begin()
+        return body
+
+
+@final
+class _LateStart:
+    """``start_response`` whose call waits until the grants have been released."""
+
+    def __init__(self, start_response: StartResponse) -> None:
+        self._start_response = start_response
+        self._later: list[tuple[Any, ...]] | None = []
+        self._write: Any = None
+
+    def __call__(self, *response: Any) -> Any:  # noqa: ANN401 - of WSGI
+        if self._later is None:
+            return self._start_response(*response)
+        self._later = [response]
+        return self._begin_and_write
+
+    def begin(self) -> None:
+        """Pass the call on, and those that come later."""
+        for response in self._later or ():
+            self._write = self._start_response(*response)
+        self._later = None
+
+    def _begin_and_write(self, data: bytes) -> object:
+        self.begin()
+        return self._write(data)
+
+
 def _query(name: str) -> list[str]:
     return request.args.getlist(name)
 
@@ -210,11 +338,12 @@ def _answer(error: LockError) -> ResponseReturnValue:
 
 
 def _problem(response: ErrorResponse) -> Response:
-    made = jsonify(response.body)
-    made.status_code = response.status
-    made.headers.update(response.headers)
-    made.mimetype = PROBLEM
-    return made
+    return Response(
+        json.dumps(response.body),
+        response.status,
+        response.headers,
+        mimetype=PROBLEM,
+    )
 
 
 def _app_locks(app: Flask | None = None) -> SyncAppLocks:

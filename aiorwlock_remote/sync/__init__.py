@@ -73,6 +73,7 @@ from aiorwlock_remote.sync.api import (
     connect,
 )
 from aiorwlock_remote.sync.recipes import Synchronized
+from aiorwlock_remote.sync.transactions import ignore_transactions
 
 __all__ = [
     "AcquireUncertain",
@@ -129,4 +130,5 @@ __all__ = [
     "WouldDeadlock",
     "WriterLock",
     "connect",
+    "ignore_transactions",
 ]

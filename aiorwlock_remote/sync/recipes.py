@@ -122,6 +122,7 @@ class OnceTwin(Entered[AsyncOnce, H]):
         ``Locks.once`` for errors and interrupts.
         """
         check_sync(job)
+        self._check_transactions()
         twin = self._twin
 
         async def call(talk: Conversation[bool]) -> bool:
@@ -140,6 +141,7 @@ class OnceTwin(Entered[AsyncOnce, H]):
         return run_once
 
     def __enter__(self) -> H | None:
+        self._check_transactions()
         found: list[aio.Held | None] = []
         self._enter(partial(_hold_once, self._twin, found))
         (mine,) = found

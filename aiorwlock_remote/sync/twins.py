@@ -39,6 +39,7 @@ from aiorwlock_remote.sync.background import (
     keep,
     refuse_event_loop,
 )
+from aiorwlock_remote.sync.transactions import check_transactions, tell_of_changes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -83,6 +84,7 @@ class Calls(ABC):
     ) -> B:
         # A grant is wrapped in the loop, so that it is given back if this thread was
         # interrupted and never gets it.
+        self._check_transactions()
         loop = self._loop
         got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
         _tell_of_drops(got)
@@ -97,6 +99,9 @@ class Calls(ABC):
         **kwargs: P.kwargs,
     ) -> B | None:
         return self._get(partial(_if_any, kind), function, *args, **kwargs)
+
+    def _check_transactions(self) -> None:  # noqa: B027 - a grant may be moved
+        """Raise ``ConfigurationError`` if a transaction forbids to acquire a grant."""
 
     def _iterate(
         self,
@@ -262,6 +267,9 @@ class Made(Calls, Generic[A]):
             self._made = made = opened, self._make(opened)
         return made[1]
 
+    def _check_transactions(self) -> None:
+        check_transactions(self)
+
     def __repr__(self) -> str:
         return repr(self._opener) if self._made is None else repr(self._made[1])
 
@@ -314,6 +322,15 @@ class LockTwin(Made[A]):
     @property
     @abstractmethod
     def resource(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def mode(self) -> aio.ModeName: ...
+
+    def _check_transactions(self) -> None:
+        # A permit says how many may work at a time, not who sees what.
+        if self.mode != "permit":
+            check_transactions(self)
 
     def _enter(self, held: G) -> G:
         stack: list[G] = self._entered.__dict__.setdefault("stack", [])
@@ -396,6 +413,7 @@ class SyncGrant(Calls, Generic[A]):
     ) -> None:
         self._inside.left()
         if exc is None:
+            tell_of_changes(self)
             self._loop.run(self._leave, self._twin, quietly=False)
         else:
             # Without waiting: the error of the body may be an interrupt.
@@ -477,6 +495,17 @@ class HeldTwin(SyncGrant[aio.Held]):
         result = function()
         state_of(self._twin).newest.check()
         return result
+
+    def check_before_commit(self) -> None:
+        """Raise what the end of the ``with`` would raise now for a loss; no I/O."""
+        state = state_of(self._twin).newest
+        try:
+            state.check()
+        except NotOwner:
+            pass  # released or given away in the body, which is fine
+        except (LockLost, Closed):
+            if state.options.on_lost == "raise":
+                raise
 
     @staticmethod
     async def _leave(twin: aio.Held, *, quietly: bool) -> None:

@@ -15,7 +15,14 @@ from rich.cells import cell_len
 from aiorwlock_remote.cli.format import RESOURCE_HEAD
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.registry import _BUILT_IN
-from docs.pictures import fair_queue, layers, mutex_life, paused_holder, which_store
+from docs.pictures import (
+    fair_queue,
+    layers,
+    lock_and_transaction,
+    mutex_life,
+    paused_holder,
+    which_store,
+)
 from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
 from tests.docs.test_tables import STORES
 
@@ -23,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 DRAWN: dict[str, Callable[[], Picture]] = {
     "paused-holder.svg": paused_holder.picture,
+    "lock-and-transaction.svg": lock_and_transaction.picture,
     "mutex-life.svg": mutex_life.picture,
     "which-store.svg": which_store.picture,
     "layers.svg": layers.picture,

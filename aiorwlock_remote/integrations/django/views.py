@@ -19,6 +19,9 @@ each as ``application/problem+json``.
 
 A loss cancels an async view; it cannot stop the thread of a sync one, so call
 ``held.check()`` there before what cannot be undone.
+
+Under ``ATOMIC_REQUESTS`` the transaction of a sync view begins when its lock is held
+and ends before the release.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.db import connections, transaction
 from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
 
 from aiorwlock_remote import sync
@@ -62,6 +66,7 @@ from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
+from aiorwlock_remote.sync.transactions import open_transactions
 
 __all__ = [
     "LockErrorMiddleware",
@@ -178,6 +183,11 @@ def hold(
     made under the lock and sent after the release; the content of a
     ``StreamingHttpResponse`` is made after it, too.
 
+    Under ``ATOMIC_REQUESTS`` the transaction of a sync view begins inside of the lock,
+    unless the view is marked ``non_atomic_requests``; it is rolled back if the lock was
+    lost meanwhile. A method of a class-based view is called after the transaction has
+    begun, and refused: decorate ``dispatch``, or mark the class.
+
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
             ``{id:int}`` or ``{id:uuid}`` if the path or the view converts them to that
@@ -190,7 +200,8 @@ def hold(
         **options: As those of ``locks.rwlock``.
 
     Raises:
-        ConfigurationError: an argument is not valid.
+        ConfigurationError: an argument is not valid; when the view is called: it is
+            inside of ``atomic()``.
     """
     spec = HoldSpec(template, mode, timeout, reason, options)
 
@@ -247,22 +258,78 @@ def health(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse({"status": "ok"})
 
 
+class _AtomicInside(set[str]):
+    """What ``transaction.non_atomic_requests`` has excluded of a view with a hold.
+
+    Django asks it whether to begin the transaction around the view, and is told that no
+    database wants one: the hold begins it inside of the lock.
+    """
+
+    def __contains__(self, alias: object) -> bool:
+        return True
+
+    def aliases(self) -> list[str]:
+        """Return the databases for whose transactions the hold has to care."""
+        excluded = list(self)
+        return [
+            alias
+            for alias, database in connections.settings.items()
+            if database["ATOMIC_REQUESTS"] and alias not in excluded
+        ]
+
+
+_EXCLUDED = "_non_atomic_requests"
+
+
 def _around(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
+    excluded: set[str] = getattr(view, _EXCLUDED, set())
+    # Of several holds the innermost one begins the transaction.
+    innermost = not isinstance(excluded, _AtomicInside)
+
     @wraps(view)
     def held(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the view's
         request = _request(given)
+        _refuse_transaction(request)
         try:
-            with _app_locks.hold(spec, _values(spec, request, named)) as grant:
+            values = _values(spec, request, named)
+            with _app_locks.hold(spec, values) as grant, ExitStack() as atomic:
+                for alias in _atomic_inside(request) if innermost else ():
+                    atomic.enter_context(transaction.atomic(using=alias))
                 outer = getattr(request, _HELD, None)
                 setattr(request, _HELD, grant)
                 try:
-                    return view(*given, **named)
+                    response = view(*given, **named)
                 finally:
                     setattr(request, _HELD, outer)
+                # So that the changes of a view without its lock are rolled back
+                # (test_a_lost_lock_rolls_back).
+                grant.check_before_commit()
+                return response
         except NamesNoLock as exc:
             return _names_no_lock(exc)
 
+    if innermost:
+        setattr(held, _EXCLUDED, _AtomicInside(excluded))
     return held
+
+
+def _atomic_inside(request: HttpRequest) -> list[str]:
+    # Only if Django has seen the mark: it is on the view that the path has found.
+    found = request.resolver_match
+    mark = None if found is None else getattr(found.func, _EXCLUDED, None)
+    return mark.aliases() if isinstance(mark, _AtomicInside) else []
+
+
+def _refuse_transaction(request: HttpRequest) -> None:
+    for alias in open_transactions():
+        raise ConfigurationError(
+            what=f"the view of {request.path} has a hold inside of a transaction of "
+            f"the database {alias!r}: others would get the lock before its changes "
+            "are committed",
+            hint="put @hold above @transaction.atomic; if the view is a method under "
+            "ATOMIC_REQUESTS, decorate its class, too: @method_decorator("
+            'transaction.non_atomic_requests, name="dispatch")',
+        )
 
 
 def _around_async(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,10 +371,11 @@ def _request_locks(request: HttpRequest) -> RequestLocks | None:
 
 
 def _request(given: tuple[object, ...]) -> HttpRequest:
-    # A method gets its object before the request.
+    # A method gets its object before the request. Django REST framework's `Request`,
+    # which passes attributes on, is no `HttpRequest`.
     for each in given:
-        if isinstance(each, HttpRequest):
-            return each
+        if isinstance(each, HttpRequest) or hasattr(each, "resolver_match"):
+            return cast("HttpRequest", each)
     raise ConfigurationError(what="a view with a hold was called without a request")
 
 
