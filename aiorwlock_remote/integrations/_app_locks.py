@@ -144,6 +144,8 @@ class AppLocks:
         self._outage: LockError | None = None
         self.seen: SeenHolds = SeenHolds()
         self.stopping: bool = False
+        # Those whose holds are kept until all of the request has ended.
+        self.late_endpoints: set[object] = set()
         self._waiting: set[anyio.CancelScope] = set()
 
     @property

@@ -26,7 +26,7 @@ from inspect import (
     unwrap,
 )
 from typing import Annotated, Any, NoReturn, Unpack, final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from fastapi import (
     Depends,
@@ -50,6 +50,7 @@ from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import AppLocks
 from aiorwlock_remote.integrations._asgi import (
     HoldScope,
     check_scope,
@@ -64,6 +65,7 @@ from aiorwlock_remote.integrations._http import (
 )
 from aiorwlock_remote.integrations._starlette import (
     Route,
+    app_locks_of,
     health,
     install,
     locks_of,
@@ -92,10 +94,6 @@ __all__ = [
 
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
 """The ``HoldSpec`` of each dependency that ``hold`` made."""
-
-_ends_late: WeakSet[Callable[..., Any]] = WeakSet()
-"""Dependencies that ``hold`` made, of routes whose other dependencies end behind the
-response. A hold may be used by several routes: then it is kept to the end by all."""
 
 _RETRY_AFTER = {
     "Retry-After": {
@@ -155,7 +153,7 @@ def add_locks(app: FastAPI, connecting: Connecting, *, required: bool = True) ->
         connecting,
         required=required,
         walk=lambda: walk_routes(app.routes, _flat_routes),
-        check=_check_route,
+        check=lambda route: _check_route(app_locks_of(app), route),
     )
     _document(app)
 
@@ -249,7 +247,8 @@ def hold(
         path = _converted(adapters, parts, aiorwlock_request)
         try:
             values = await values_of(spec, aiorwlock_request, path)
-            until = "request" if _is_late(aiorwlock_request) else scope
+            late = _is_late(request_locks.app_locks, aiorwlock_request)
+            until = "request" if late else scope
             holding = request_locks.hold(spec, values, scope=until)
         except NamesNoLock as exc:
             raise names_no_lock(aiorwlock_request, exc) from exc
@@ -260,9 +259,6 @@ def hold(
             # With scope="request" the answer may have begun: it must be cut off.
             request_locks.fail(exc)
             raise
-
-    def _is_late(request: HTTPConnection) -> bool:
-        return held in _ends_late or _overridden_late(request)
 
     held.__signature__ = _signature(spec)  # type: ignore[attr-defined]
     _hold_specs[held] = spec
@@ -342,13 +338,14 @@ def _specs(dependant: Dependant) -> list[HoldSpec]:
     return [_hold_specs[call] for call in calls if call in _hold_specs]
 
 
-def _check_route(at: Route) -> None:
+def _check_route(app_locks: AppLocks, at: Route) -> None:
     route, mounted, kinds = at
     if isinstance(mounted, FastAPI):
         _document(mounted)
     dependant = _dependant_of(route)
     if dependant is None and _is_api_route(route):
-        _ends_late.update(_hold_specs)  # as any of them may have such dependencies
+        # Its dependencies may end behind the response.
+        app_locks.late_endpoints.add(_endpoint_of(route))
     if mounted is not None or dependant is None:
         return
     for node in _dependants(dependant):
@@ -361,10 +358,10 @@ def _check_route(at: Route) -> None:
                 kinds[field.alias] = field.field_info.annotation
     for each in _specs(dependant):
         each.check(route.path, kinds)
-    _check_order(str(route.path), dependant)
+    _check_order(app_locks, route, dependant)
 
 
-def _check_order(path: str, dependant: Dependant) -> None:
+def _check_order(app_locks: AppLocks, route: Any, dependant: Dependant) -> None:  # noqa: ANN401 - as above
     # A hold must outlive what may commit.
     calls = [(node.call, node.scope) for node in _dependants(dependant) if node.call]
     holds = {call: scope for call, scope in calls if call in _hold_specs}
@@ -375,17 +372,20 @@ def _check_order(path: str, dependant: Dependant) -> None:
     ]
     if not holds or not late:
         return
-    _ends_late.update(holds)
+    app_locks.late_endpoints.add(_endpoint_of(route))
     if "function" not in holds.values():
         return
     names = {getattr(call, "__qualname__", repr(call)) for call in late}
-    log_event(log, "held_to_the_end", path=path, because=", ".join(sorted(names)))
+    because = ", ".join(sorted(names))
+    log_event(log, "held_to_the_end", path=str(route.path), because=because)
 
 
-def _overridden_late(request: HTTPConnection) -> bool:
+def _is_late(app_locks: AppLocks, request: HTTPConnection) -> bool:
     # Overrides come after the start, from tests.
     overrides = getattr(request.scope.get("app"), "dependency_overrides", {})
-    return any(map(_is_generator, overrides.values()))
+    if any(map(_is_generator, overrides.values())):
+        return True
+    return request.scope.get("endpoint") in app_locks.late_endpoints
 
 
 def _is_generator(call: Any) -> bool:  # noqa: ANN401 - callables of any kind
@@ -407,6 +407,10 @@ def _dependant_of(route: Any) -> Dependant | None:  # noqa: ANN401 - a route of 
         )
         report_differing("fastapi", "APIRoute.dependant", instead)
     return None
+
+
+def _endpoint_of(route: Any) -> object:  # noqa: ANN401 - a route of any kind
+    return getattr(route, "original_route", route).endpoint
 
 
 def _is_api_route(route: Any) -> bool:  # noqa: ANN401 - a route of any kind
