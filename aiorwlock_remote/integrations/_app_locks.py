@@ -20,8 +20,7 @@ from contextlib import (
 )
 from functools import partial
 from random import random
-from time import monotonic
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, final
 
 import anyio
@@ -30,9 +29,13 @@ from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import (
     BackendUnavailable,
-    Closed,
     ConfigurationError,
     LockError,
+)
+from aiorwlock_remote.integrations._holding import (
+    Holding,
+    RequestHolds,
+    ServerStops,
 )
 from aiorwlock_remote.integrations._http import (
     ErrorResponse,
@@ -41,13 +44,10 @@ from aiorwlock_remote.integrations._http import (
     answer,
     log,
 )
-from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks, default_lease
 from aiorwlock_remote.locks.connect import Connecting
-from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.outage import may_pass
-from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 MAX_PAUSE = 5.0
@@ -56,13 +56,6 @@ MAX_PAUSE = 5.0
 
 HEALTH_TIMEOUT = 2.0
 """Seconds for which a health check waits for the store."""
-
-
-class ServerStops(Closed):
-    """A request may wait no longer for a lock, as the server was told to stop."""
-
-    def __str__(self) -> str:
-        return "the server was told to stop"
 
 
 @contextmanager
@@ -103,40 +96,6 @@ def _then(
 ) -> None:
     first()
     second(number, frame)
-
-
-@final
-class Holding:
-    """A lock that is held in an ``async with``, and for how long; made by ``hold``."""
-
-    def __init__(
-        self, acquisition: Acquisition, app_locks: AppLocks, lease: float | None
-    ) -> None:
-        self._acquisition = acquisition
-        self._app_locks = app_locks
-        self._lease = lease
-        self._resource = ""
-        self._since = 0.0
-
-    async def __aenter__(self) -> Held:
-        try:
-            held = await self._acquisition.__aenter__()
-        except AcquireAbandoned:
-            if self._app_locks.stopping:
-                raise ServerStops from None
-            raise
-        self._resource, self._since = held.resource, monotonic()
-        return held
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        seconds = monotonic() - self._since
-        self._app_locks.seen.add(self._resource, self._lease, seconds)
-        await self._acquisition.__aexit__(exc_type, exc, traceback)
 
 
 @final
@@ -185,6 +144,8 @@ class AppLocks:
         self._outage: LockError | None = None
         self.seen: SeenHolds = SeenHolds()
         self.stopping: bool = False
+        # Those whose holds are kept until all of the request has ended.
+        self.late_endpoints: set[object] = set()
         self._waiting: set[anyio.CancelScope] = set()
 
     @property
@@ -243,6 +204,8 @@ class AppLocks:
         spec: HoldSpec,
         values: Mapping[str, object],
         gone: Callable[[], Awaitable[object]] = anyio.sleep_forever,
+        *,
+        holds: RequestHolds | None = None,
     ) -> Holding:
         """Return a context manager that holds the lock of ``spec``.
 
@@ -253,6 +216,8 @@ class AppLocks:
             spec: what is held, and how.
             values: the parameters of the request, by name.
             gone: returns when the client has left.
+            holds: those of the request, which keep the lock behind the block; None: the
+                lock is released where the block ends.
 
         Raises:
             NamesNoLock: a parameter cannot be converted to its type.
@@ -261,7 +226,8 @@ class AppLocks:
         """
         acquisition = spec.acquisition(self.locks, values)
         acquisition = acquisition.unless(partial(self._over, gone))
-        return Holding(acquisition, self, spec.lease(self.locks))
+        lease = spec.lease(self.locks)
+        return Holding(acquisition, self.seen, lease, self._is_stopping, holds)
 
     def stop_waiting(self) -> None:
         """Let every ``hold`` that waits raise ``ServerStops``, now and from now on."""
@@ -303,6 +269,9 @@ class AppLocks:
                 what=f"the store did not answer in {HEALTH_TIMEOUT:g} s",
                 nothing_done=True,
             )
+
+    def _is_stopping(self) -> bool:
+        return self.stopping
 
     async def _over(self, gone: Callable[[], Awaitable[object]]) -> None:
         if self.stopping:

@@ -37,6 +37,7 @@ from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
+from aiorwlock_remote.integrations._holding import RequestHolds
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
@@ -72,6 +73,7 @@ def _key(name: str) -> Any:  # noqa: ANN401 - of any type
 
 _HELD = _key("HELD")
 _BEGUN = _key("BEGUN")
+_HOLDS = _key("HOLDS")
 _HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 """Handlers, and the functions that ``hold`` has wrapped around each."""
@@ -198,8 +200,11 @@ def hold(
     """Return a decorator: the handler holds a lock while it runs.
 
     For coroutine functions and methods; put it below the route's decorator. If the lock
-    is lost, the handler is cancelled. A response that the handler returns is sent after
-    the release; one that it streams is sent under the lock, and a loss cuts it off.
+    is lost, the handler is cancelled.
+
+    The lock is released when all middlewares have ended: one of them may commit. A
+    response that the handler returns is sent after the release; one that it streams is
+    sent under the lock, and a loss cuts it off.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
@@ -233,7 +238,8 @@ def hold(
             request = _request((*given, *named.values()))
             try:
                 values = await _values(spec, request)
-                holding = _app_locks_of(request).hold(spec, values)
+                holds = request.get(_HOLDS)
+                holding = _app_locks_of(request).hold(spec, values, holds=holds)
             except NamesNoLock as exc:
                 if exc.status == web.HTTPNotFound.status_code:
                     raise web.HTTPNotFound from exc
@@ -293,7 +299,10 @@ def _request(given: tuple[object, ...]) -> web.Request:
 @web.middleware
 async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        return await handler(request)
+        if _HOLDS in request:  # of the application to which this one was added
+            return await handler(request)
+        request[_HOLDS] = holds = RequestHolds()
+        return await holds.run(_released(request, handler, holds))
     except LockError as error:
         answered = _app_locks_of(request).answer(error)
         begun = request.get(_BEGUN)
@@ -307,6 +316,18 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
             # not whole (test_a_lock_broken_in_a_stream_cuts_it_off).
             raise
         return _problem(answered)
+
+
+async def _released(
+    request: web.Request, handler: Handler, holds: RequestHolds
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except (web.HTTPSuccessful, web.HTTPRedirection):
+        # An answer of success, which is raised: a loss has to be told in its place
+        # (test_a_loss_before_the_commit_is_no_success).
+        await holds.release()
+        raise
 
 
 def _problem(answered: ErrorResponse) -> web.Response:

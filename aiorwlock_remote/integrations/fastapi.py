@@ -18,8 +18,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from inspect import Parameter, Signature
-from typing import Annotated, Any, Literal, NoReturn, Unpack, final
+from inspect import (
+    Parameter,
+    Signature,
+    isasyncgenfunction,
+    isgeneratorfunction,
+    unwrap,
+)
+from typing import Annotated, Any, NoReturn, Unpack, final
 from weakref import WeakKeyDictionary
 
 from fastapi import (
@@ -44,15 +50,22 @@ from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._asgi import request_locks_of
+from aiorwlock_remote.integrations._app_locks import AppLocks
+from aiorwlock_remote.integrations._asgi import (
+    HoldScope,
+    check_scope,
+    request_locks_of,
+)
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
     HoldSpec,
     NamesNoLock,
+    log,
 )
 from aiorwlock_remote.integrations._starlette import (
     Route,
+    app_locks_of,
     health,
     install,
     locks_of,
@@ -65,6 +78,7 @@ from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
+from aiorwlock_remote.logs import log_event
 
 __all__ = [
     "FenceDep",
@@ -80,7 +94,6 @@ __all__ = [
 
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
 """The ``HoldSpec`` of each dependency that ``hold`` made."""
-
 
 _RETRY_AFTER = {
     "Retry-After": {
@@ -140,7 +153,7 @@ def add_locks(app: FastAPI, connecting: Connecting, *, required: bool = True) ->
         connecting,
         required=required,
         walk=lambda: walk_routes(app.routes, _flat_routes),
-        check=_check_route,
+        check=lambda route: _check_route(app_locks_of(app), route),
     )
     _document(app)
 
@@ -186,7 +199,7 @@ def hold(
     mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
-    scope: Literal["function", "request"] = "function",
+    scope: HoldScope = "function",
     **options: Unpack[OptionArgs],
 ) -> params.Depends:
     """Return a dependency, a ``Held``: its lock is held while the handler runs.
@@ -194,6 +207,11 @@ def hold(
     If the lock is lost, the handler is cancelled. If the client disconnects, waiting
     for the lock ends, but a handler that has begun continues. A websocket waits for its
     lock before the handshake, and is not known to have left meanwhile.
+
+    The lock is released behind the other dependencies of the route, in whatever order
+    they are declared, and behind what middlewares do before the response begins: one of
+    them may commit. If a dependency with ``yield`` ends behind the response, as it does
+    unless it has ``scope="function"``, so does the hold, as with ``scope="request"``.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
@@ -203,15 +221,17 @@ def hold(
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.
-        scope: ``"function"`` releases the lock before the answer is sent, so that a
-            loss is answered by 503. With ``"request"`` a streamed body is sent under
-            the lock, and a loss cuts it off.
+        scope: ``"function"`` releases the lock before the response is sent, also a
+            streamed one. ``"request"`` keeps it until all of the request has ended:
+            a streamed body, background tasks, what middlewares do behind them. Either
+            way a loss is answered by 503, but a stream that has begun is cut off.
         **options: As those of ``locks.rwlock``.
 
     Raises:
         ConfigurationError: an argument is not valid.
     """
     spec = HoldSpec(template, mode, timeout, reason, options)
+    check_scope(scope)
     # As FastAPI converts them for the handler, with the same 422 if that fails.
     adapters: dict[str, TypeAdapter[Any]] = {
         parameter.name: TypeAdapter(parameter.kind)
@@ -224,11 +244,12 @@ def hold(
         **parts: Any,  # noqa: ANN401 - as the signature below says
     ) -> AsyncIterator[Held]:
         request_locks = request_locks_of(aiorwlock_request.scope)
-        app_locks = request_locks.app_locks
         path = _converted(adapters, parts, aiorwlock_request)
         try:
             values = await values_of(spec, aiorwlock_request, path)
-            holding = app_locks.hold(spec, values, request_locks.gone)
+            late = _is_late(request_locks.app_locks, aiorwlock_request)
+            until = "request" if late else scope
+            holding = request_locks.hold(spec, values, scope=until)
         except NamesNoLock as exc:
             raise names_no_lock(aiorwlock_request, exc) from exc
         try:
@@ -317,11 +338,14 @@ def _specs(dependant: Dependant) -> list[HoldSpec]:
     return [_hold_specs[call] for call in calls if call in _hold_specs]
 
 
-def _check_route(at: Route) -> None:
+def _check_route(app_locks: AppLocks, at: Route) -> None:
     route, mounted, kinds = at
     if isinstance(mounted, FastAPI):
         _document(mounted)
     dependant = _dependant_of(route)
+    if dependant is None and _is_api_route(route):
+        # Its dependencies may end behind the response.
+        app_locks.late_endpoints.add(_endpoint_of(route))
     if mounted is not None or dependant is None:
         return
     for node in _dependants(dependant):
@@ -334,17 +358,64 @@ def _check_route(at: Route) -> None:
                 kinds[field.alias] = field.field_info.annotation
     for each in _specs(dependant):
         each.check(route.path, kinds)
+    _check_order(app_locks, route, dependant)
+
+
+def _check_order(app_locks: AppLocks, route: Any, dependant: Dependant) -> None:  # noqa: ANN401 - as above
+    # A hold must outlive what may commit.
+    calls = [(node.call, node.scope) for node in _dependants(dependant) if node.call]
+    holds = {call: scope for call, scope in calls if call in _hold_specs}
+    late = [
+        call
+        for call, scope in calls
+        if call not in holds and scope != "function" and _is_generator(call)
+    ]
+    if not holds or not late:
+        return
+    app_locks.late_endpoints.add(_endpoint_of(route))
+    if "function" not in holds.values():
+        return
+    names = {getattr(call, "__qualname__", repr(call)) for call in late}
+    because = ", ".join(sorted(names))
+    log_event(log, "held_to_the_end", path=str(route.path), because=because)
+
+
+def _is_late(app_locks: AppLocks, request: HTTPConnection) -> bool:
+    # Overrides come after the start, from tests.
+    overrides = getattr(request.scope.get("app"), "dependency_overrides", {})
+    if any(map(_is_generator, overrides.values())):
+        return True
+    return request.scope.get("endpoint") in app_locks.late_endpoints
+
+
+def _is_generator(call: Any) -> bool:  # noqa: ANN401 - callables of any kind
+    while isinstance(call, partial):
+        call = call.func
+    # B004: for a callable object, its method.
+    candidates = (call, unwrap(call), getattr(type(call), "__call__", None))  # noqa: B004
+    return any(isgeneratorfunction(c) or isasyncgenfunction(c) for c in candidates)
 
 
 def _dependant_of(route: Any) -> Dependant | None:  # noqa: ANN401 - a route of any kind
     found: object = getattr(route, "dependant", None)
     if isinstance(found, Dependant):
         return found
-    original = getattr(route, "original_route", route)
-    if isinstance(original, routing.APIRoute | routing.APIWebSocketRoute):
-        instead = "holds are not compared with their paths, nor shown in the schema"
+    if _is_api_route(route):
+        instead = (
+            "holds are not compared with their paths, nor shown in the schema, and end "
+            "behind the response"
+        )
         report_differing("fastapi", "APIRoute.dependant", instead)
     return None
+
+
+def _endpoint_of(route: Any) -> object:  # noqa: ANN401 - a route of any kind
+    return getattr(route, "original_route", route).endpoint
+
+
+def _is_api_route(route: Any) -> bool:  # noqa: ANN401 - a route of any kind
+    original = getattr(route, "original_route", route)
+    return isinstance(original, routing.APIRoute | routing.APIWebSocketRoute)
 
 
 def _dependants(dependant: Dependant) -> Iterator[Dependant]:

@@ -39,6 +39,7 @@ from litestar.config.app import AppConfig
 from litestar.exceptions import HTTPException
 from litestar.plugins import InitPluginProtocol
 from litestar.routes import HTTPRoute
+from litestar.types import Message, Scope
 
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
@@ -50,8 +51,12 @@ from aiorwlock_remote.integrations._app_locks import (
 )
 from aiorwlock_remote.integrations._asgi import (
     KEY,
+    START,
     ASGIApp,
+    HoldScope,
     LocksMiddleware,
+    RequestLocks,
+    check_scope,
     request_locks_of,
 )
 from aiorwlock_remote.integrations._http import (
@@ -152,14 +157,17 @@ def hold(
     mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
+    scope: HoldScope = "function",
     **options: Unpack[OptionArgs],
 ) -> Callable[[H], H]:
     """Return a decorator: the handler holds a lock while it runs.
 
     For coroutine functions and methods of a ``Controller`` that have a parameter
     ``request``; put it below the route's decorator. If the lock is lost, the handler is
-    cancelled; if the client disconnects while the request waits, waiting ends. The
-    response is sent after the release, also a streamed one.
+    cancelled; if the client disconnects while the request waits, waiting ends.
+
+    The lock is released behind the handler: when its dependencies, the middlewares and
+    the hooks have done what they do before the response begins, such as a commit.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
@@ -170,13 +178,17 @@ def hold(
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.
+        scope: ``"function"`` releases the lock before the response is sent, also a
+            streamed one. ``"request"`` keeps it until all of the request has ended:
+            the streamed body, background tasks, what middlewares do behind them.
         **options: As those of ``locks.rwlock``.
 
     Raises:
         ConfigurationError: an argument is not valid; when it decorates: the handler is
             no coroutine function, or has no parameter ``request``.
     """
-    spec = HoldSpec(template, mode, timeout, reason, options)
+    spec, wanted = HoldSpec(template, mode, timeout, reason, options), scope
+    check_scope(scope)
 
     def around(handler: H) -> H:
         if not is_async(handler) or "request" not in signature(handler).parameters:
@@ -198,7 +210,7 @@ def hold(
                 body = await request.body() if spec.uses("body") else None
                 query = partial(_query, request)
                 values = spec.values(request.path_params, query, body)
-                holding = request_locks.app_locks.hold(spec, values, request_locks.gone)
+                holding = request_locks.hold(spec, values, scope=wanted)
             except NamesNoLock as exc:
                 raise HTTPException(status_code=exc.status) from exc
             async with holding as grant:
@@ -263,10 +275,14 @@ class _LocksPlugin(InitPluginProtocol):
                 spec.check(path, texts)
             with on_stop_signal(app_locks.stop_waiting):
                 async with app_locks.running():
+                    # Here, so that it is behind the hooks of all plugins: one of them
+                    # may commit (test_a_commit_in_a_hook).
+                    if _begin not in app.before_send:
+                        app.before_send.append(_begin)
                     yield
 
         def middleware(app: ASGIApp) -> ASGIApp:
-            return LocksMiddleware(app, app_locks)
+            return LocksMiddleware(app, app_locks, hooked=True)
 
         if KEY in app_config.state:
             raise ConfigurationError(
@@ -280,6 +296,12 @@ class _LocksPlugin(InitPluginProtocol):
         for error, handler in _HANDLERS.items():
             config.exception_handlers.setdefault(error, handler)
         return app_config
+
+
+async def _begin(message: Message, scope: Scope) -> None:
+    here = cast("dict[str, Any]", scope).get(KEY)
+    if message["type"] == START and isinstance(here, RequestLocks):
+        await here.begin(cast("dict[str, Any]", message))
 
 
 def _app_locks(app: Litestar) -> AppLocks:

@@ -27,7 +27,11 @@ from starlette.requests import HTTPConnection
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._asgi import request_locks_of
+from aiorwlock_remote.integrations._asgi import (
+    HoldScope,
+    check_scope,
+    request_locks_of,
+)
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     HoldSpec,
@@ -139,14 +143,18 @@ def hold(
     mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
+    scope: HoldScope = "function",
     **options: Unpack[OptionArgs],
 ) -> Callable[[H], H]:
     """Return a decorator: the endpoint holds a lock while it runs.
 
     For coroutine functions and methods whose last argument is the request or the
     websocket. If the lock is lost, the endpoint is cancelled; if the client disconnects
-    while the request waits, waiting ends. The response is sent after the release, also
-    a streamed one.
+    while the request waits, waiting ends.
+
+    The lock is released behind the endpoint: when the middlewares have done what they
+    do before the response begins, such as a commit. A websocket's is released when the
+    middlewares have ended.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
@@ -157,13 +165,17 @@ def hold(
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.
+        scope: ``"function"`` releases the lock before the response is sent, also a
+            streamed one. ``"request"`` keeps it until all of the request has ended:
+            the streamed body, background tasks, what middlewares do behind them.
         **options: As those of ``locks.rwlock``.
 
     Raises:
         ConfigurationError: an argument is not valid; when it decorates: the endpoint is
             no coroutine function.
     """
-    spec = HoldSpec(template, mode, timeout, reason, options)
+    spec, wanted = HoldSpec(template, mode, timeout, reason, options), scope
+    check_scope(scope)
 
     def around(endpoint: H) -> H:
         if not is_async(endpoint):
@@ -182,7 +194,7 @@ def hold(
             request_locks = request_locks_of(scope)
             try:
                 values = await values_of(spec, connection, connection.path_params)
-                holding = request_locks.app_locks.hold(spec, values, request_locks.gone)
+                holding = request_locks.hold(spec, values, scope=wanted)
             except NamesNoLock as exc:
                 raise names_no_lock(connection, exc) from exc
             async with holding as grant:

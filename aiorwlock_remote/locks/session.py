@@ -410,9 +410,13 @@ class HeldState:
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
+        *,
+        keep: bool = False,
     ) -> None:
         """Leave the cancel scope of ``enter`` and release the newest grant. An
         error of the body has precedence over a loss, a loss over a failed release.
+
+        ``keep``: release it only if it is lost; the caller calls ``leave`` later.
         """
         assert self._scope is not None
         grant, scope = self.newest, self._scope
@@ -425,7 +429,8 @@ class HeldState:
                 self.session.check()
             return
         grant.unwatch(scope)
-        swallowed = await end_body(scope, exc_type, exc, traceback, grant.leave)
+        leave = grant.leave_if_lost if keep else grant.leave
+        swallowed = await end_body(scope, exc_type, exc, traceback, leave)
         # Never True, and typed so: else checkers see a missing `return` in each body.
         assert not swallowed, "a lost grant raised when it was released"
 
@@ -614,6 +619,11 @@ class HeldState:
             await self.release()
         elif over and self.options.on_lost == "raise":
             raise self.error()
+
+    async def leave_if_lost(self, *, quietly: bool) -> None:
+        """Call ``leave`` if the grant is lost or its ``Locks`` is closed."""
+        if self._closed_under or self.lease.expired():
+            await self.leave(quietly=quietly)
 
     def _cancel_bodies(self) -> None:
         self._bodies_lost = True
