@@ -15,7 +15,7 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasStore, StoredState, newer_state
 from aiorwlock_remote.cas.arrivals import ArrivalNotices
-from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
+from aiorwlock_remote.cas.poller import SHORTEST_PAUSE, PollIntervals, StatePoller
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, resource_from_row
@@ -76,8 +76,18 @@ class CasLockStore(ABC):
     def connections(self) -> dict[str, str]:
         if self._channel is None:
             return {}
-        state = "open" if self._watcher.hints_come else "lost: waiters poll"
+        state = "open" if self.hints_come else "lost: waiters poll"
         return {WAKE_CHANNEL: f"{state} ({self._channel.where})"}
+
+    @property
+    def hints_come(self) -> bool:
+        return self._watcher.hints_come
+
+    @property
+    def look_interval(self) -> tuple[float, float] | None:
+        if self.hints_come:
+            return self.looks.hinted, self.looks.hinted
+        return SHORTEST_PAUSE, self.looks.far
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         self._channel = connect()

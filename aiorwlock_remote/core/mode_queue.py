@@ -65,6 +65,7 @@ class Waiter:
             which it entered, unless the store confirms the grant; None: it counts from
             ``sent_at``.
         limit: Of the task's semaphore; 0 for a lock.
+        behind: Whether the task is in no request until ``ModeQueue.lift``.
     """
 
     claim: Claim
@@ -78,6 +79,7 @@ class Waiter:
     margin: float = MIN_MARGIN
     ends: float | None = None
     limit: int = 0
+    behind: bool = False
 
     @property
     def ticket(self) -> str:
@@ -138,12 +140,16 @@ class ModeQueue:
     * A lease counts from the request that the store carried out
       (test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request).
     * ``due`` is None when no task waits (test_nobody_looks_for_those_who_left).
+    * Tasks that joined while the queue was barred are in no request until the bar is
+      lifted (test_who_joins_behind_a_bar_asks_later).
     """
 
     def __init__(self, client_id: str, mode: Mode, pace: PollPolicy) -> None:
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
         """Local monotonic time of the next poll, in seconds; None: no poll is due."""
+        self.held_back: bool = False
+        """Whether the tasks wait for ``ask`` to be called: see ``join``."""
         self.mode: Mode = mode
         self._client_id = client_id
         self._pace = pace
@@ -167,6 +173,7 @@ class ModeQueue:
         self._answers = 0
         self._woken = False
         self._dropped = False
+        self._barred = False
         self._failures = 0
 
     @property
@@ -178,9 +185,24 @@ class ModeQueue:
         """True if tasks wait and have an entry in the store, so wake-ups come."""
         return self._placed and bool(self.waiters)
 
-    def join(self, waiter: Waiter) -> Acquire | None:
-        """Add a task to the queue; return the request to send, or None."""
+    @property
+    def unsent(self) -> bool:
+        """True if the task that joined last is in no request yet: it joined while one
+        was under way, and follows with the next.
+        """
+        if not (self._asked and self.waiters):
+            return False
+        last = self.waiters[-1]
+        return last.unheard == self._answers and last not in self._asked
+
+    def join(self, waiter: Waiter, *, hold: bool = False) -> Acquire | None:
+        """Add a task to the queue; return the request to send, or None.
+
+        ``hold``: send no request for it now, because ``unsent`` tasks of the other mode
+        are to come first. Then ``held_back`` is True, until the next ``ask``.
+        """
         self.waiters.append(waiter)
+        waiter.behind = self._barred
         if self._placed and not self._asked:
             # The entry in the store is already the new task's, too. Without a last
             # reply an outage would turn the task away, while those before it wait on
@@ -188,14 +210,33 @@ class ModeQueue:
             waiter.last_reply = self._describe_last_answer()
             return None
         waiter.unheard = self._answers
-        return None if self._asked else self.ask()
+        if hold and not self._asked:
+            self.held_back = True
+        return None if self._asked or self.held_back else self.ask()
+
+    def bar(self) -> None:
+        """Keep tasks that join from now on out of all requests, until ``lift``."""
+        self._barred = True
+
+    def lift(self) -> Acquire | None:
+        """End ``bar``; return the request for the tasks that joined meanwhile, if they
+        need one now, or None.
+        """
+        if not self._barred:
+            return None
+        self._barred = False
+        for waiter in self.waiters:
+            if waiter.behind and self._asked:
+                waiter.unheard = self._answers  # as if it joined now
+            waiter.behind = False
+        return None if self._placed or self.due is not None else self.ask()
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
         """Return the store's last reply; None if none came since this task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
         # (test_who_joins_later_is_told_what_the_store_said).
-        if self._asked and waiter.unheard == self._answers:
+        if (self._asked or self.held_back) and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()
 
@@ -208,7 +249,7 @@ class ModeQueue:
             self.waiters.remove(waiter)
         keep = bool(self.waiters)
         if not keep:
-            self.due = None
+            self.due, self.held_back = None, False
         tickets = (waiter.ticket,) if asked else ()
         placed = self._placed or self._perhaps_placed or bool(self._asked)
         if not asked and (keep or not placed):
@@ -220,15 +261,16 @@ class ModeQueue:
 
     def wake(self) -> Acquire | None:
         """Note a wake-up, even a spurious one; return the acquire to send, or None."""
-        if self._asked:
+        if self._asked or self.held_back:
             self._woken = True
             return None
         return self.ask()
 
     def ask(self) -> Acquire | None:
         """Return the acquire to send; None if no task waits or one is under way."""
-        if not self.waiters or self._asked:
+        if not self.waiters or self._asked or self.waiters[0].behind:
             return None
+        self.held_back = False
         first = self.waiters[0]
         if self.mode is Mode.WRITE or len(self.waiters) == 1:
             self._asked = (first,)
@@ -237,6 +279,8 @@ class ModeQueue:
             self._asked = self._alike(first)
             claims = tuple(w.claim for w in self._asked)
         more = len(self.waiters) - len(self._asked)
+        if self._barred:
+            more -= sum(waiter.behind for waiter in self.waiters)
         following: Claim | None = None
         if self._pushes and more:
             self._following = self.waiters[1]
@@ -266,7 +310,7 @@ class ModeQueue:
             same = takewhile(lambda w: w.limit == first.limit, self.waiters)
             return tuple(islice(same, MAX_CLAIMS_PER_ACQUIRE))
         # One request has one policy; readers of another policy ask next.
-        alike = [w for w in self.waiters if w.policy is first.policy]
+        alike = [w for w in self.waiters if w.policy is first.policy and not w.behind]
         return tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
 
     def pushed(self, message: PushedGrant, now: float) -> Effects | None:

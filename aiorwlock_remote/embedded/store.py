@@ -74,14 +74,19 @@ class EmbeddedStore:
         self._wake = wake
         self._first = RenewalsFirst() if self.one_lock else None
         self._worker = Worker(connect(), loop, name, self._wake_own, self._first)
+        self._intervals = intervals or WatchIntervals()
         self._watcher = ChangeWatcher(
-            connect(), settings.client_id, loop, wake, intervals or WatchIntervals()
+            connect(), settings.client_id, loop, wake, self._intervals
         )
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, loop.spawn)
 
     def connections(self) -> dict[str, str]:
         return {"worker": self._worker.state, "watcher": self._watcher.state}
+
+    @property
+    def look_interval(self) -> tuple[float, float] | None:
+        return self._intervals.shortest, self._intervals.longest
 
     async def open(self) -> None:
         timeout = self._settings.connect_timeout

@@ -13,14 +13,18 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.locks.info import Holder, lock_info
 from aiorwlock_remote.ports import (
     WAKE_CHANNEL,
     Capability,
     Clock,
     Diagnosable,
     Finding,
+    LooksForChanges,
     ReportsConnections,
+    Snapshot,
     Store,
+    TakesHints,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ _CHECKS = 20
 """Round trips to the store that are timed."""
 _SCANNED = 1000
 _SCANS_FOR = 2.0
-"""Limits of the search for a clock that was set back: resources, and seconds."""
+"""Limits of the search for what is wrong with records: resources, and seconds."""
 _SLOW_REPLY = 0.05
 """Seconds; a slower round trip is reported. The shortest claim window has two of it."""
 
@@ -122,9 +126,8 @@ async def diagnose(client: StoreClient) -> AsyncIterator[Finding]:
     store = client.store
     yield await _latency(store, client.clock)
     yield _waiting(store)
-    set_back = await _set_back(store)
-    if set_back is not None:
-        yield set_back
+    for finding in await _scanned(store):
+        yield finding
     if isinstance(store, Diagnosable):
         async for finding in store.examine():
             yield finding
@@ -146,37 +149,64 @@ async def _latency(store: Store, clock: Clock) -> Finding:
     return Finding("latency", value, "one such round trip takes a free lock")
 
 
-async def _set_back(store: Store) -> Finding | None:
-    most = looked = 0
+async def _scanned(store: Store) -> list[Finding]:
+    set_back = looked = 0
+    foreign: list[Holder] = []
     # A store without this right, or with millions of records, has other findings still.
     with suppress(BackendError), anyio.move_on_after(_SCANS_FOR):
         async with closed(store.scan(None)) as snapshots:
             async for seen in snapshots:
-                most, looked = max(most, seen.set_back), looked + 1
+                set_back, looked = max(set_back, seen.set_back), looked + 1
+                foreign += _endless_foreign(seen)
                 if looked == _SCANNED:
                     break
-    if not most:
-        return None
-    meaning = "dead holders keep their locks for so much longer: rwlock stale"
-    return Finding("clock set back", f"{most / MICROS:.0f} s", meaning, "bad")
+    found: list[Finding] = []
+    if set_back:
+        meaning = "dead holders keep their locks for so much longer: rwlock stale"
+        value = f"{set_back / MICROS:.0f} s"
+        found.append(Finding("clock set back", value, meaning, "bad"))
+    if foreign:
+        oldest = max(holder.age for holder in foreign)
+        reading = sum(holder.mode == "read" for holder in foreign)
+        value = f"{len(foreign)} without an end, oldest {oldest:.0f} s"
+        value += f", {reading} with `readers`" if reading else ""
+        meaning = "other programs hold these locks, or a job deleted what this library"
+        meaning += " has beside the mutex record: rwlock stale, rwlock break"
+        found.append(Finding("foreign records", value, meaning, "note"))
+    return found
+
+
+def _endless_foreign(seen: Snapshot) -> list[Holder]:
+    holders = lock_info(seen).holders
+    return [one for one in holders if one.foreign and one.expires_in is None]
 
 
 def _waiting(store: Store) -> Finding:
-    pace = store.pace
+    looks = _looks(store)
     channel: str | None = None
     if isinstance(store, ReportsConnections):
         channel = store.connections().get(WAKE_CHANNEL)
     if channel is not None:
-        fine = channel.startswith("open")
-        meaning = "woken at once; cheap looks, some times a second, in case none came"
+        fine = isinstance(store, TakesHints) and store.hints_come
+        meaning = f"woken at once; {looks} in case no message came"
         if not fine:
-            meaning = "cheap looks, some times a second, until it is back"
+            meaning = f"{looks} until it is back"
         value = f"hinted, {WAKE_CHANNEL} {channel}"
         return Finding("waiting", value, meaning, "good" if fine else "bad")
     if Capability.NOTIFIES in store.capabilities:
-        meaning = f"woken at once; looks every {pace.poll_max:g} s in case none came"
+        meaning = f"woken at once; {looks} in case no message came"
         return Finding("waiting", "notified", meaning)
-    meaning = f"looks every {pace.poll_max:g} s"
-    if pace.sees_ends:
-        meaning = "cheap looks, some times a second"
-    return Finding("waiting", "polls", meaning, "note")
+    return Finding("waiting", "polls", looks, "note")
+
+
+def _looks(store: Store) -> str:
+    interval = store.look_interval if isinstance(store, LooksForChanges) else None
+    if interval is None:
+        pace = store.pace
+        return f"asks every {_range(pace.poll_min, pace.poll_max)} s"
+    least, most = interval
+    return f"cheap looks every {_range(least * 1e3, most * 1e3)} ms"
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"

@@ -292,6 +292,17 @@ class ReportsConnections(Protocol):
         """
 
 
+@runtime_checkable
+class LooksForChanges(Protocol):
+    """A store that looks by itself for changes of what is waited for."""
+
+    @property
+    def look_interval(self) -> tuple[float, float] | None:
+        """The shortest and the longest pause between two looks now, in seconds, as
+        each pause begins (it then varies by a quarter); None: the store does not look.
+        """
+
+
 WAKE_CHANNEL = "wake channel"
 """Name of a ``HintChannel`` in ``ReportsConnections.connections``."""
 
@@ -344,6 +355,10 @@ class TakesHints(Protocol):
 
     All methods are called in the store's loop; ``use_channel`` first.
     """
+
+    @property
+    def hints_come(self) -> bool:
+        """Whether the channel works, so that hints of other clients come."""
 
     def hinted(self, text: str | bytes) -> None:
         """Look now at the resource that a hint is about, if it is waited for.

@@ -87,7 +87,8 @@ class WaitQueue:
 
     Invariants (tests/runtime/test_wait_queue_random_histories.py):
 
-    - A mode with waiters has a request under way, or a time when the next is ``due``.
+    - A mode with waiters has a request under way, or a time when the next is ``due``,
+      or is held back until the reply to the readers' request under way.
     - Whenever ``due`` became earlier, ``set_alarm`` was called, so that the
       ``WaitQueueRegistry`` never wakes a queue later than it is due.
     - Each waiter that joined gets one result or leaves; until then ``waiting`` counts
@@ -148,7 +149,13 @@ class WaitQueue:
         if limit is not None and self.waiting >= limit > 0:
             raise TooManyWaiters(resource=self.resource.label, limit=limit)
         queue = self._queue(mode)
-        self._send(queue, queue.join(waiter))
+        # Readers that joined before this writer may have to wait for the reply to a
+        # request under way. If it was sent first, it would keep them out, although they
+        # came first (FairnessCases.test_in_the_order_of_arrival).
+        hold = mode is Mode.WRITE and self._readers.unsent
+        self._send(queue, queue.join(waiter, hold=hold))
+        if self._writers.held_back:
+            self._readers.bar()
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Remove a waiter, and give back what the store may have granted to it. Call
@@ -303,6 +310,7 @@ class WaitQueue:
             limit = waiter.max_waiters or 0
             waiter.error = TooManyWaiters(resource=self.resource.label, limit=limit)
         self._apply(queue, effects)
+        self._let_writers_follow(queue)
 
     def _tell_limit(self, queue: ModeQueue, limit: int) -> None:
         own = max((waiter.limit for waiter in queue.waiters), default=0)
@@ -325,6 +333,14 @@ class WaitQueue:
             assert isinstance(waiter, TaskWaiter)
             waiter.error = error
         self._apply(queue, effects)
+        self._let_writers_follow(queue)
+
+    def _let_writers_follow(self, queue: ModeQueue) -> None:
+        # In the order of arrival: ``_apply`` has sent the readers that joined before.
+        if queue is self._readers:
+            if self._writers.held_back:
+                self._send(self._writers, self._writers.ask())
+            self._send(queue, queue.lift())
 
     def _apply(self, queue: ModeQueue, effects: Effects) -> None:
         for decided in (effects.served, effects.turned_away):

@@ -54,7 +54,7 @@ class Moment:
 
     @property
     def state(self) -> str:
-        doorman, _ = peek(self.record, self.seat, self.now)
+        doorman, _ = peek(self.record, self.seat, self.now, semaphore=False)
         if doorman.pushed and doorman.grants:
             return PUSHED
         if doorman.grants:
@@ -102,7 +102,7 @@ def _key(moment: Moment) -> object:
 
 
 def _steps(moment: Moment, *, push: bool) -> Iterator[tuple[str, Moment]]:
-    doorman, _ = peek(moment.record, moment.seat, moment.now)
+    doorman, _ = peek(moment.record, moment.seat, moment.now, semaphore=False)
     holders = {grant.ticket for grant in doorman.grants}
     waiting = {entry.client_id for entry in doorman.queue}
     for client in CLIENTS:

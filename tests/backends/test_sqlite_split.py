@@ -58,6 +58,23 @@ async def test_who_lost_its_log_enters_nobody(tmp_path: Path) -> None:
         assert visit(url) == "held"
 
 
+@pytest.mark.parametrize("part", ["-wal", "-shm"])
+async def test_who_lost_a_file_beside_it_enters_nobody(
+    tmp_path: Path, part: str
+) -> None:
+    """A clean-up job deletes it: another process would be granted the same locks."""
+    path = tmp_path / "locks.db"
+    async with connect(f"sqlite:///{path}") as locks:
+        held = await locks.mutex("order", 1, on_lost="flag").acquire()
+        path.with_name(f"locks.db{part}").unlink()
+        for lock in (locks.mutex("order", 2), locks.mutex("order", 3)):
+            with pytest.raises(BackendUnavailable, match="was removed"):
+                await lock.try_acquire()
+        with pytest.raises(BackendUnavailable, match="was removed"):
+            await held.extend()
+        held.detach()
+
+
 async def test_the_file_alone_is_mounted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

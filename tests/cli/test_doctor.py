@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,39 @@ def test_without_sync(store: Store) -> None:
     answer = store.rwlock("doctor", "--url", f"{store.url}?sync=no")
     assert answer.returncode == 1
     assert "after a power cut" in answer.stdout
+
+
+def waiting(store: Store, url: str) -> str:
+    """What is said of how waiters learn that their turn has come."""
+    found = json.loads(store.rwlock("doctor", "--json", "--url", url).stdout)
+    (finding,) = [one for one in found if one["name"] == "waiting"]
+    return f"{finding['value']}: {finding['meaning']}"
+
+
+@pytest.mark.parametrize("store", ["files"], indirect=True)
+def test_the_intervals_are_those_in_use(store: Store, tmp_path: Path) -> None:
+    """A shared directory is looked at less often, and tells nobody."""
+    store.leave_behind("order", "1", "x")
+    looks = "woken at once; cheap looks every 2 to 20 ms in case no message came"
+    assert waiting(store, store.url) == f"notified: {looks}"
+    place = tmp_path / "shared"
+    place.mkdir()
+    url = f"{place.as_uri()}?shared=yes"
+    assert waiting(store, url) == "polls: cheap looks every 20 to 250 ms"
+
+
+@every_layout
+def test_readers_without_a_doorman_are_told(store: Store) -> None:
+    """Ours may be among them: nobody gets in until they are gone."""
+    store.leave_behind("order", "3", "x")
+    assert store.foreigner.take(("order", 1), "readers")
+    assert store.foreigner.take(("order", 2), "other")
+    found = {finding["name"]: finding for finding in store.json("doctor")}
+    told = found["foreign records"]
+    assert told["rating"] == "note"
+    assert told["value"].startswith("2 without an end, oldest ")
+    assert told["value"].endswith(", 1 with `readers`")
+    assert "rwlock break" in told["meaning"]
 
 
 @every_layout

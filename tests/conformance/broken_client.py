@@ -339,13 +339,18 @@ def the_newest_task_is_served(patch: MonkeyPatch) -> None:
     """Of the tasks of one client, the one that asked last is next."""
     sound = ModeQueue.join
 
-    def first(self: ModeQueue, waiter: Waiter) -> Any:  # noqa: ANN401 - as it has it
-        sent = sound(self, waiter)
+    def first(self: ModeQueue, waiter: Waiter, *, hold: bool) -> Any:  # noqa: ANN401 - as it has it
+        sent = sound(self, waiter, hold=hold)
         if len(self.waiters) > 1:
             self.waiters.rotate(1)
         return sent
 
     patch.setattr(ModeQueue, "join", first)
+
+
+def writers_are_sent_at_once(patch: MonkeyPatch) -> None:
+    """A writer passes the readers that wait for a reply before they can be sent."""
+    patch.setattr(ModeQueue, "unsent", False)
 
 
 def one_task_leaves_for_all(patch: MonkeyPatch) -> None:

@@ -136,6 +136,9 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
     },
     FairnessCases: {
         "test_fifty_tasks_in_order": client.the_newest_task_is_served,
+        "test_readers_and_writers_in_the_order_of_arrival": (
+            client.writers_are_sent_at_once
+        ),
         "test_processes_take_turns": broken.NewestFirst,
         "test_after_a_writer_all_waiting_readers": broken.ReadersFirst,
         "test_nobody_starves": broken.ReadersFirst,

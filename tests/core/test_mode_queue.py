@@ -157,6 +157,25 @@ def test_one_request_at_a_time() -> None:
     assert getattr(news.send, "more", None) == 1
 
 
+def test_who_joins_behind_a_bar_asks_later() -> None:
+    """A writer was held back: it is sent after "b" and before "c"."""
+    it = lane(Mode.READ)
+    it.join(waiter("a"))
+    it.join(waiter("b"))
+    assert it.unsent
+    it.bar()
+    it.join(waiter("c"))
+    news = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
+    assert isinstance(news.send, Acquire)
+    assert [claim.ticket for claim in news.send.claims] == ["b"]
+    assert (news.send.more, news.send.waiting) == (0, 2)
+    assert it.lift() is None
+    assert it.unsent
+    news = it.answered(Granted((grant("b"),), 5), 1.2, 1.3, 0.5)
+    assert isinstance(news.send, Acquire)
+    assert [claim.ticket for claim in news.send.claims] == ["c"]
+
+
 def test_readers_ask_together() -> None:
     """Readers of one policy ask together, up to a batch."""
     it = lane(Mode.READ)

@@ -158,7 +158,11 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def nobody_is_forgotten(self) -> None:
         for lane in self.gate._modes:
-            assert not lane.waiters or lane._asked or lane.due is not None
+            asks = lane._asked or lane.due is not None or lane.held_back
+            assert asks or not lane.waiters
+        # The reply to come lets them follow.
+        readers, writers = self.gate._readers, self.gate._writers
+        assert readers._asked or not (writers.held_back or readers._barred)
         due = self.gate.due
         if due is not None:
             alarm = self.room._armed[self.gate]

@@ -135,14 +135,10 @@ class ResourceFiles:
         now, wall = self._directory.clock.times()
         before, seat = self.interpret(stored, present, now)
         record, outcomes = before, Outcomes()
-        semaphore = resource.is_semaphore
+        apply = partial(transition, semaphore=resource.is_semaphore)
         for command in commands:
             step = step_outcome(
-                resource,
-                partial(
-                    *(transition, record, seat, command, now, wall),
-                    semaphore=semaphore,
-                ),
+                resource, partial(apply, record, seat, command, now, wall)
             )
             outcomes.append(step)
             if isinstance(step, Step):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -85,6 +86,9 @@ class PostgresqlStore(TableStore):
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
         super().__init__(executor, time, event_loop, wake, settings, renewals)
+        if not self._driver.options.listen:
+            self.capabilities &= ~(Capability.NOTIFIES | Capability.PUSHES)
+            self.pace = replace(self.pace, pushes=False)
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener = Listener(
@@ -102,6 +106,10 @@ class PostgresqlStore(TableStore):
     def connections(self) -> dict[str, str]:
         listens = "open" if self._listening else "none: waiters poll"
         return {**super().connections(), "listener": listens}
+
+    @property
+    def look_interval(self) -> tuple[float, float] | None:
+        return None if self._driver.options.listen else super().look_interval
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         if self._driver.options.listen:
@@ -174,8 +182,6 @@ class PostgresqlStore(TableStore):
                 "statements that meet are refused and tried again; all stays right"
             )
             yield Finding("isolation", server["isolation"], meaning, "note")
-        if not options.listen:
-            yield Finding("waiting", "listen=no", "waiters poll", "note")
         yield await clock_finding(self._executor, self._event_loop.clock)
 
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:

@@ -50,8 +50,8 @@ SyncLevel = Literal["FULL", "NORMAL"]
 """Of ``PRAGMA synchronous``: whether a commit waits for the disk."""
 Identity = tuple[int, int]
 """A file's device and inode number."""
-Identities = tuple[Identity | None, Identity | None]
-"""The identities of the file and of its log."""
+Identities = tuple[Identity | None, ...]
+"""The identities of the file, of its log, and of the log's index."""
 T = TypeVar("T")
 
 
@@ -168,7 +168,8 @@ class SqliteFile:
     * If another file takes the name, the connection does not continue with the old file
       while other processes use the new one (test_sqlite_replaced.py:
       test_all_go_on_with_the_new_file).
-    * The connection grants no lock after the write-ahead log was removed. The last
+    * The connection grants no lock after the write-ahead log or its index was removed
+      (test_sqlite_split.py: test_who_lost_a_file_beside_it_enters_nobody). The last
       process to close the file removes the log. Another process takes itself for the
       last if this one lost its lock on the file, as happens once any code of this
       process has closed the file (`How to corrupt an SQLite database
@@ -220,7 +221,8 @@ class SqliteFile:
     def follow(self) -> None:
         """Reopen the file if another file has taken its name since ``open`` was called.
 
-        Raises ``BackendError`` if it is the same file, without its write-ahead log.
+        Raises ``BackendError`` if it is the same file, without its write-ahead log or
+        without the index of that log.
         """
         if self.identity is None:
             return
@@ -232,10 +234,10 @@ class SqliteFile:
                 # A new connection would be no better: all connections of this process
                 # to that file share what is left of the old log.
                 raise BackendUnavailable(
-                    what=f"the log of {self.path} was removed: this process lost its "
-                    "lock on the file",
+                    what=f"the log of {self.path} (-wal, -shm) was removed: this "
+                    "process lost its lock on the file, or a program deleted it",
                     hint="let nothing in this process open it, not even to copy it; "
-                    "close all of its Locks, then connect again",
+                    "close all Locks on it, then connect again",
                     nothing_done=True,
                 )
         log_event(log, "file_replaced", path=self.path)
@@ -386,7 +388,9 @@ def _makes_no_fence(command: Command) -> bool:
 
 
 def _identities(path: str) -> Identities:
-    return identity_of(path), identity_of(path + "-wal")
+    # Without the index two processes do not see each other's locks on the file, and
+    # both write (test_sqlite_split.py: test_who_lost_a_file_beside_it_enters_nobody).
+    return tuple(identity_of(path + part) for part in ("", "-wal", "-shm"))
 
 
 def _check_place(path: str) -> None:

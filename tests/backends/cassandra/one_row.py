@@ -59,6 +59,14 @@ class OneRow:
     def load(self) -> Any:  # noqa: ANN401
         return self.do("load", *KEY)
 
+    def seconds_left(self) -> list[int | None]:
+        """How long each cell lasts; None: it never ends."""
+        cells = ("ticket", "acquired_at", "version", "record", "frame")
+        asked = ", ".join(f"TTL({cell})" for cell in cells)
+        where = "resource_type='order' AND resource_id=42"
+        row = self.session.execute(f"SELECT {asked} FROM {self.table} WHERE {where}")  # noqa: S608
+        return list(row.one())
+
     def fence(self) -> int:
         """What the grant from nothing that stands there has as its fence."""
         seated: int = self.do("read_ballot", *KEY).ticket_written

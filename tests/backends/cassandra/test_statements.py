@@ -57,6 +57,31 @@ def test_a_refused_step_tells_the_row(desk: OneRow) -> None:
     assert refused.ticket == "gluww"
 
 
+def test_no_cell_ends_though_the_table_has_a_default(desk: OneRow) -> None:
+    """Somebody sets ``default_time_to_live`` while programs hold locks."""
+    alter = f"ALTER TABLE {desk.table} WITH default_time_to_live = "
+    first, second, third = uuid4(), uuid4(), uuid4()
+    desk.prepare("insert", "replace", "update_record")
+    desk.session.execute(f"{alter} 600")
+    try:
+        assert desk.appear("gluww", first).applied
+        assert desk.seconds_left() == [None] * 5
+        step = (second, "{1}", 6, *KEY, first, "gluww", SINCE, *NEVER_STORED)
+        assert desk.do("update_record", *step).applied
+        assert desk.seconds_left() == [None] * 5
+        new = ("other", SINCE, third, "{2}", 7)
+        old = (*KEY, second, "gluww", SINCE, *NEVER_STORED)
+        assert desk.do("replace", *new, *old).applied
+        assert desk.seconds_left() == [None] * 5
+        assert desk.vanish("other").applied
+        # The table's default does count: a plain program's record ends.
+        assert desk.take("plain")
+        (ticket, *_) = desk.seconds_left()
+        assert ticket is not None
+    finally:
+        desk.session.execute(f"{alter} 0")
+
+
 def test_a_step_that_keeps_the_seat_keeps_its_ballot(desk: OneRow) -> None:
     version, next_one = uuid4(), uuid4()
     desk.appear("gluww", version)
