@@ -172,6 +172,6 @@ else
 end
 local rung = save.tell(woken, own)
 save.write(foreign)
-if save.refusal then return save.refusal end
+if save.refusal then error(save.refusal) end
 if rung then return {-9, answer, unpack(rung)} end
 return answer

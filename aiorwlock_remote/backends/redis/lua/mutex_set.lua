@@ -18,8 +18,14 @@
 -- {0, why} each; c, d: 0 or 1.
 --
 -- The state: last = the last score in µs; number = of the last place; t<ticket> =
--- "score,lease,name" of a grant; m<name> = the ticket that had it last; p<place> =
--- "expires,called", called when a mutex stood free for it.
+-- "score,lease,name" or "score:former,lease,name" of a grant, where the mutex may still have
+-- the former score; m<name> = the ticket that had it last; p<place> = "expires,called", called
+-- when a mutex stood free for it.
+--
+-- The published score is what others read. It is the last write of a step that takes a mutex,
+-- and the first of one that gives it back: a step that is stopped at any of its calls leaves
+-- grants without their score, which hold nothing, and places without an expiry, which the next
+-- step drops (test_half_done_recipes.py).
 
 local SET, STATE, QUEUE = KEYS[1], KEYS[2], KEYS[3]
 local WINDOW = 100000  -- µs that a place which was called blocks those behind it
@@ -55,8 +61,9 @@ end
 local function check_tickets(first, by)
   for i = first, #ARGV, by do
     local told = call('HGET', STATE, 't' .. ARGV[i])
-    local score, lease = string.match(told or '0,0,', '^(%d+%.?%d*),(%d+),')
-    if not score or tonumber(score) > MOST or not fits(lease) then
+    local score, former, lease = string.match(told or '0,0,', '^(%d+%.?%d*):?(%d*%.?%d*),(%d+),')
+    if not score or tonumber(score) > MOST or (tonumber(former) or 0) > MOST or not fits(lease)
+    then
       damaged('t' .. string.sub(ARGV[i], 1, 4) .. '...')
     end
   end
@@ -121,17 +128,18 @@ end
 -- a program that writes whole seconds never writes one of ours.
 local function next_score()
   local us = math.max(now, (tonumber(call('HGET', STATE, 'last') or 0)) + 1)
-  if us % 1000000 == 0 then us = us + 1 end
-  call('HSET', STATE, 'last', string.format('%.0f', us))
-  return us
+  return us % 1000000 == 0 and us + 1 or us
 end
 
-local function write(name, ticket, lease)
+-- Take a mutex, or renew it: then it has the score `former`.
+local function write(name, ticket, lease, former)
   local us = next_score()
-  call('ZADD', SET, seconds(us), name)
-  call('HSET', STATE, 'm' .. name, ticket,
-    't' .. ticket, seconds(us) .. ',' .. lease .. ',' .. name)
+  local score = seconds(us)
+  if former then score = score .. ':' .. string.format('%.6f', former) end
+  call('HSET', STATE, 'last', string.format('%.0f', us), 'm' .. name, ticket,
+    't' .. ticket, score .. ',' .. lease .. ',' .. name)
   keep(us + lease)
+  call('ZADD', SET, seconds(us), name)
   return us
 end
 
@@ -142,27 +150,27 @@ local function forget(ticket, name)
   end
 end
 
--- Return the mutex that a ticket holds, and its lease; or nil, and why it holds none.
+-- Return the mutex that a ticket holds, its lease, and its score; or nil, and why it holds none.
 local function held(ticket)
   local told = call('HGET', STATE, 't' .. ticket)
   if not told then return nil, 'expired' end
-  local mine, lease, name = string.match(told, '^([^,]*),([^,]*),(.*)$')
+  local mine, former, lease, name = string.match(told, '^([^,:]*):?([^,]*),([^,]*),(.*)$')
   local score, reason = score_of(name), nil
   if not score or score == 0 then
     reason = 'forced'
-  elseif score ~= tonumber(mine) then
+  elseif score ~= tonumber(mine) and score ~= tonumber(former) then
     reason = 'stolen'
   elseif score <= tonumber(seconds(now - lease)) then
     reason = 'expired'
   end
-  if not reason then return name, tonumber(lease) end
+  if not reason then return name, tonumber(lease), score end
   forget(ticket, name)
   return nil, reason
 end
 
 local function leave(place)
-  call('ZREM', QUEUE, place)
   call('HDEL', STATE, 'p' .. place)
+  call('ZREM', QUEUE, place)
 end
 
 -- Return the places in order; drop those whose time has run out.
@@ -203,7 +211,8 @@ local function ring(lease)
         if theirs_gate == gate then
           rung[#rung + 1] = p.place
         else
-          call(KEYS[4] and 'SPUBLISH' or 'PUBLISH', channel .. theirs_gate, p.place)
+          -- pcall: a user without the right to publish must still be able to release.
+          redis.pcall(KEYS[4] and 'SPUBLISH' or 'PUBLISH', channel .. theirs_gate, p.place)
         end
       end
     end

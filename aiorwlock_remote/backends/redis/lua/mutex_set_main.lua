@@ -13,15 +13,15 @@ if kind == 'a' then
 elseif kind == 'r' then
   local name, lease = held(ARGV[5])
   if name then
-    forget(ARGV[5], name)
     if ARGV[6] == '1' then call('ZREM', SET, name) else call('ZADD', SET, 0, name) end
+    forget(ARGV[5], name)
     ring(lease)
   end
   answers[1] = name and {1} or {0, lease}
 elseif kind == 'n' then
   for i = 5, #ARGV do
-    local name, lease = held(ARGV[i])
-    answers[#answers + 1] = name and {write(name, ARGV[i], lease)} or {0, lease}
+    local name, lease, score = held(ARGV[i])
+    answers[#answers + 1] = name and {write(name, ARGV[i], lease, score)} or {0, lease}
   end
 elseif kind == 't' then
   local lease, number = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -29,8 +29,8 @@ elseif kind == 't' then
   for i = 7 + number, #ARGV do
     local name = held(ARGV[i])
     if name then
-      forget(ARGV[i], name)
       call('ZADD', SET, 0, name)
+      forget(ARGV[i], name)
     end
   end
   ring(lease)

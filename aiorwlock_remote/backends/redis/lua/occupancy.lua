@@ -10,6 +10,10 @@
 --       r  remove both          e  extend                     x  drop one that is using
 -- Returns  p: {who, age in µs, mark} each   u: who, or nothing   the others: 0 or 1
 
+--
+-- What others read, the pending and the using record, is written last, and deleted first. A
+-- time without its pending record means nothing: whoever sees it deletes it.
+
 local PENDING, USING, SINCE, SEEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local KEPT = 86400000  -- ms without a new pending record until `since` is forgotten
 local WATCHED = 3000   -- ms between looks within which a foreign record keeps its age
@@ -80,9 +84,9 @@ local function pendings()
 end
 
 if kind == 'w' then
-  call('SADD', PENDING, who)
   call('HSET', SINCE, who, text(now))
   call('PEXPIRE', SINCE, KEPT)
+  call('SADD', PENDING, who)
   return 1
 elseif kind == 'p' then
   return pendings()
@@ -93,12 +97,12 @@ elseif kind == 'u' then
   return user
 elseif kind == 'm' then
   if user or call('SISMEMBER', PENDING, who) == 0 then return 0 end
+  leave(who)
   if lives == '' then
     call('SET', USING, who, 'NX')
   else
     call('SET', USING, who, 'NX', 'PX', lives)
   end
-  leave(who)
   return 1
 elseif kind == 'd' then
   local at = call('HGET', SINCE, who) or call('HGET', SEEN, who)

@@ -104,6 +104,6 @@ else
 end
 local rung = save.tell(woken)
 save.write(foreign)
-if save.refusal then return save.refusal end
+if save.refusal then error(save.refusal) end
 if rung then return {-9, answer} end
 return answer
