@@ -30,7 +30,8 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
+from math import inf
 from pathlib import Path
 from time import monotonic
 
@@ -63,7 +64,7 @@ class Belief:
 
     held: Held
     begun: float
-    ended: float = float("inf")
+    ended: float = inf
     lost: bool = False
 
 
@@ -86,7 +87,7 @@ class Round:
         while True:
             for beliefs in self.beliefs.values():
                 for belief in beliefs:
-                    if belief.ended == float("inf") and not belief.held.valid:
+                    if belief.ended == inf and not belief.held.valid:
                         belief.ended, belief.lost = monotonic(), True
             await anyio.sleep(0.01)
 
@@ -102,8 +103,10 @@ class Round:
         found = []
         for name, beliefs in self.beliefs.items():
             if name.startswith(kind):
-                ordered = sorted(beliefs, key=lambda one: one.begun)
-                found += [a.ended - b.begun for a, b in pairwise(ordered)]
+                latest = -inf
+                for one in sorted(beliefs, key=lambda one: one.begun):
+                    found.append(min(latest, one.ended) - one.begun)
+                    latest = max(latest, one.ended)
         return [seconds for seconds in found if seconds > 0]
 
     def lost(self, kind: str) -> int:

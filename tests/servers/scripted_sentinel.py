@@ -20,6 +20,9 @@ class ScriptedSentinel:
 
     def __init__(self, port: int, epoch: int = 1) -> None:
         self.view: tuple[int, int] | None = epoch, port
+        self.listed: int | None = None
+        """The port in the list of primaries, if another: a real Sentinel that leads a
+        failover lists the former primary for a while."""
         self.asked: list[bytes] = []
         self.subscribed = threading.Event()
         """Somebody has subscribed since this was cleared."""
@@ -108,6 +111,8 @@ class ScriptedSentinel:
         epoch, port = self.view
         if command[1].upper() == b"GET-MASTER-ADDR-BY-NAME":
             return _array(b"127.0.0.1", b"%d" % port)
+        if command[1].upper() == b"MASTERS":
+            port = self.listed or port
         known = _array(
             *(b"name", NAME.encode(), b"ip", b"127.0.0.1", b"port", b"%d" % port),
             *(b"flags", b"master", b"config-epoch", b"%d" % epoch),

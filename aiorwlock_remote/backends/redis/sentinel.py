@@ -146,8 +146,6 @@ class PrimaryFinder:
         """How often the primary has become another server."""
         self.replicas: frozenset[Server] = frozenset()
         """Those that the primary has listed since it is the primary."""
-        self.informed: frozenset[Server] = frozenset()
-        """The Sentinels that knew of the latest failover when they were asked last."""
         self._clock = clock
         self._resolver = DnsResolver()
         self._lock = threading.Lock()
@@ -205,10 +203,6 @@ class PrimaryFinder:
             before = self.switches
             server = self._note(answers.values(), asked_at)
             primary = Primary(server, self.switches)
-            latest = max(epoch for epoch, _ in answers.values())
-            self.informed = frozenset(
-                each for each, (epoch, _) in answers.items() if epoch == latest
-            )
         if primary.switches > before:
             name = self.sentinels.name
             log_redis("primary_switched", primary=name, server=shown(server))

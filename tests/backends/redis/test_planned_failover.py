@@ -298,9 +298,13 @@ async def test_with_a_client_of_redis_py(scene: Scene) -> None:
 @ON_ASYNCIO
 @pytest.mark.usefixtures("nobody_polls")
 async def test_a_client_that_comes_just_after_a_failover(scene: Scene) -> None:
-    """It is not served by the old primary, to which its first Sentinel sends it."""
+    """It is not served by the old primary, to which its own code would lead it.
+
+    The first Sentinel has not heard of the failover, and the others list the old one.
+    """
     for each in scene.sentinels[1:]:
         each.names(scene.new.port, 2)
+        each.listed = scene.old.port
     async with scene.connect_by_client() as locks, locks.mutex("order", 1):
         assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
 

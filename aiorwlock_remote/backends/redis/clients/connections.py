@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
@@ -140,13 +141,14 @@ class ClientConnectionFactory(ConnectionFactory):
         made, settings = self._pool.connection_class, _settings(self._pool)
         if (in_thread or finder is not None) and made.__name__ in _OF_SENTINEL:
             # Sentinel's connection class asks through its pool, whose clients belong to
-            # the user's loop, and believes the first Sentinel that answers. Its plain
-            # base class connects to a given address.
+            # the user's loop, and is told of a failover too late. Its plain base class
+            # connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
+                known = None if finder is None else finder.known
                 settings["host"], settings["port"] = server or await _primary_of(
-                    self._pool, finder
+                    self._pool, known
                 )
             except Exception as exc:
                 raise from_client(exc, options.where) from exc
@@ -385,36 +387,43 @@ def _is_theirs(kind: type, *names: str) -> bool:
     return theirs and kind.__name__ in names
 
 
-async def _primary_of(pool: ClientObject, finder: PrimaryFinder | None) -> Server:
-    """Ask the client's Sentinels, one after the other, as the client does.
+async def _primary_of(pool: ClientObject, known: Server | None) -> Server:
+    """Return where the client connects to reach the primary.
 
-    But none that has not heard of a failover of which ``finder`` knows: it would lead
-    back to the former primary, which is writable until it is demoted
-    (test_a_client_that_comes_just_after_a_failover).
+    ``known``: the primary that its Sentinels have named to us; None: the client's own
+    code asks them.
     """
     theirs = pool.sentinel_manager
-    failure: Exception = BackendUnavailable(
-        what="the Sentinels name the primary before the failover", nothing_done=True
-    )
-    for known in theirs.sentinels:
-        where = known.connection_pool.connection_kwargs
-        asks = str(where["host"]), int(where.get("port") or SENTINEL_PORT)
-        if finder is not None and finder.informed and asks not in finder.informed:
-            continue
-        # A client of its own: the other belongs to the user's loop.
-        asked = type(known)(host=asks[0], port=asks[1], **theirs.sentinel_kwargs)
-        # A copy keeps every setting, ``force_master_ip`` too, which has no public name.
-        sentinel = copy(theirs)
-        sentinel.sentinels = [asked]
-        try:
-            host, port = await sentinel.discover_master(pool.service_name)
-        except Exception as exc:  # noqa: BLE001 - raised if no other answers
-            failure = exc
-            continue
-        finally:
+    # A copy keeps every setting, ``force_master_ip`` too, which has no public name.
+    sentinel = copy(theirs)
+    # Clients of its own: the others belong to the user's loop.
+    asked = [] if known else [_clone(each, theirs) for each in theirs.sentinels]
+    sentinel.sentinels = [_Told(pool.service_name, known)] if known else asked
+    try:
+        host, port = await sentinel.discover_master(pool.service_name)
+    finally:
+        for each in asked:
             with suppress(Exception):
-                await asked.aclose()
-        server = str(host), int(port)
-        if finder is None or not finder.was_left(server):
-            return server
-    raise failure
+                await each.aclose()
+    return str(host), int(port)
+
+
+def _clone(asked: ClientObject, manager: ClientObject) -> ClientObject:
+    where = asked.connection_pool.connection_kwargs
+    settings = manager.sentinel_kwargs
+    return type(asked)(host=where["host"], port=where["port"], **settings)
+
+
+class _Told:
+    """Answers as the client of a Sentinel that names ``known`` as the primary."""
+
+    def __init__(self, name: str, known: Server) -> None:
+        self._name = name
+        self._known = known
+
+    async def sentinel_masters(self) -> dict[str, dict[str, Any]]:
+        host, port = self._known
+        state = {"ip": host, "port": port, "is_master": True}
+        state |= {"is_sdown": False, "is_odown": False}
+        # Whether the Sentinel knows enough others, ``PrimaryFinder`` has checked.
+        return {self._name: {**state, "num-other-sentinels": sys.maxsize}}

@@ -307,9 +307,10 @@ class Connector:
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:
             timeout = options.connect_timeout
-            if finder is not None and finder.known is None:
-                # A user's client asks its Sentinels by itself. What they name later is
-                # a failover only if it is known what they named before.
+            if finder is not None:
+                # A user's client would believe the first Sentinel that answers, and
+                # what that Sentinel lists: the former primary, until all replicas
+                # follow the new one (test_client_sentinel.py).
                 with suppress(BackendError, ConfigurationError):
                     await run_in_thread(partial(finder.find, timeout / ATTEMPTS))
             switches = 0 if finder is None else finder.switches
