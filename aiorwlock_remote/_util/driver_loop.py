@@ -11,9 +11,11 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
+from aiorwlock_remote._util.native import SimpleQueue
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import flush_at_exit, run_blocking, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -169,14 +171,14 @@ class BackgroundLoop:
     """
 
     def __init__(self, name: str) -> None:
-        self._loop = _Loop()
         self._last: Callable[[], object] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        try:
-            self._thread = start_thread(self._run, name)
-        except BaseException:
-            self._loop.close()
-            raise
+        made: SimpleQueue[_Loop | BaseException] = SimpleQueue()
+        self._thread = start_thread(partial(self._run, made), name)
+        loop = made.get()
+        if isinstance(loop, BaseException):  # no file descriptor is left
+            raise loop
+        self._loop = loop
         flush_at_exit(self)
 
     def spawn(self, function: Spawned) -> None:
@@ -214,8 +216,16 @@ class BackgroundLoop:
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 
-    def _run(self) -> None:
+    def _run(self, made: SimpleQueue[_Loop | BaseException]) -> None:
+        # In this thread: under gevent sockets and selectors belong to the hub of the
+        # thread that makes them.
+        try:
+            self._loop = _Loop()
+        except BaseException as exc:  # noqa: BLE001 - raised in the other thread
+            made.put(exc)
+            return
         asyncio.set_event_loop(self._loop)
+        made.put(self._loop)
         try:
             self._loop.run_forever()
         finally:

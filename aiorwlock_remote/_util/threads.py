@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import atexit
 import re
-import threading
 from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
 import anyio
 
+from aiorwlock_remote._util.native import Thread, make_thread
 from aiorwlock_remote.errors import BackendUnavailable, Unsupported
 
 _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
 
-def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
+def start_thread(function: Callable[[], object], name: str) -> Thread:
     """Start a daemon thread that runs ``function``; ``name`` is shown in debuggers.
 
     Raise ``BackendUnavailable`` if no thread can be started now, ``Unsupported`` if
     this interpreter allows none.
     """
-    # A daemon, so that a program that never closes its locks can still end.
-    thread = threading.Thread(
-        target=function, name=f"aiorwlock_remote {name}", daemon=True
-    )
+    thread = make_thread(function, f"aiorwlock_remote {name}")
     try:
         thread.start()
     except RuntimeError as exc:

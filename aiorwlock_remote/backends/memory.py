@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.purge import EveryNth
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
@@ -43,7 +43,7 @@ class MemoryDatabase:
     """State shared by all ``Locks`` on one ``memory://`` name, protected by a mutex."""
 
     def __init__(self) -> None:
-        self.lock: threading.Lock = threading.Lock()
+        self.lock: Lock = Lock()
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
         # By client id, the function that wakes the client's waiters from any thread.
@@ -95,7 +95,7 @@ def _is_expired(seat: MutexRecord, now: int) -> bool:
 
 
 _databases: dict[str, MemoryDatabase] = {}
-_databases_lock = threading.Lock()
+_databases_lock = Lock()
 
 
 def named_database(name: str) -> MemoryDatabase:
@@ -108,7 +108,7 @@ def _reset_in_child() -> None:
     # The parent's holders do not run in the child, and another thread of the parent may
     # have held the lock at the fork (test_memory_forked.py).
     global _databases_lock  # noqa: PLW0603 - a module has no other way to do it
-    _databases_lock = threading.Lock()
+    _databases_lock = Lock()
     _databases.clear()
 
 

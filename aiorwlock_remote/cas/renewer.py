@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from itertools import count
-from queue import Empty, SimpleQueue
 
+from aiorwlock_remote._util.native import Empty, Lock, SimpleQueue
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import RowLocked, StoredState, newer_state
 from aiorwlock_remote.cas.stepper import CasStepper
@@ -172,8 +171,8 @@ class TwoLaneRenewer:
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:
-        self._quick = quick, threading.Lock()
-        self._patient = patient, threading.Lock()
+        self._quick = quick, Lock()
+        self._patient = patient, Lock()
         self._clock = clock
         self._locked: dict[Resource, float] = {}  # and until when that is remembered
 

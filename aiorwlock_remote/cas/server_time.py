@@ -47,8 +47,7 @@ side: the holder stops too early rather than too late.
 
 from __future__ import annotations
 
-import threading
-
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.core.commands import Claim, Command, Renew, map_claims
 from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.transition import Step
@@ -84,7 +83,7 @@ class ServerTime:
 
     def __init__(self, now: int, at: int) -> None:
         """Start from an answer: server time ``now``, received at local time ``at``."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._last = now, at
         self._slack = MIN_SLACK
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from aiorwlock_remote._util.native import Event
 from aiorwlock_remote._util.purge import FIRST_KEY, Key
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Command
@@ -53,7 +53,7 @@ class PlainWakeEvent:
     hears: bool = False
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._event = Event()
 
     def set(self) -> None:
         self._event.set()

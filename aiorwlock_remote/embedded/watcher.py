@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass
 from random import uniform
 
+from aiorwlock_remote._util.native import Lock, Thread
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import next_attempt
@@ -75,10 +75,10 @@ class ChangeWatcher:
         self._watched: dict[Resource, object] = {}  # and the reason woken for last
         self._fresh: set[Resource] = set()
         self._kept: set[Resource] = set()  # in the middle of another process's step
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._alarm: WakeEvent = PlainWakeEvent()
         self._changing = False  # while the thread slept, a process changed the store
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._closed = False
 
     @property

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from random import uniform
 from typing import Any
 
+from aiorwlock_remote._util.native import Empty, Event, SimpleQueue
 from aiorwlock_remote._util.threads import flush_at_exit, start_thread
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
@@ -78,7 +77,7 @@ class RenewalsFirst:
     # end (test_renewals_first.py).
 
     def __init__(self) -> None:
-        self._none = threading.Event()
+        self._none = Event()
         self._none.set()
 
     @contextmanager
@@ -166,7 +165,7 @@ class Worker:
     def finish(self) -> None:
         # A release that was sent is carried out although the process ends: otherwise
         # others wait until the lease ends (test_at_exit.py).
-        done = threading.Event()
+        done = Event()
 
         def all_done(_: LocalConnection) -> None:
             if any(of is not None for of in self._put_back):

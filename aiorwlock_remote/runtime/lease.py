@@ -9,7 +9,6 @@ clients rely on the lock at once (model ``LeaseTime``, config ``reply``).
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_reason
@@ -202,7 +202,7 @@ class Lease:
         # moved the grant. Changed by the loop only.
         self.moving: tuple[str, ...] = ()
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Local time after which the grant must not be believed; None: never. It counts
         # from before the request that got or renewed the grant, minus the margin, so
         # that it lies before the end that the store counts.

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from queue import SimpleQueue
 from random import random
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from aiorwlock_remote._util.native import Condition, Lock, SimpleQueue, Thread
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.ticket import holder_of
@@ -110,14 +109,14 @@ class RenewalWorker:
         self._check_again = check_again
         self._throttle = throttle
         self._due: SimpleQueue[list[Lease] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._closing = False
         self._renewer: Renewer | None = None
-        self._lanes: dict[Hashable, threading.Thread] = {}
+        self._lanes: dict[Hashable, Thread] = {}
         self.doubted_at: float = -math.inf
         """Local time of the last failover: older requests may have reached the server
         before it, so that the new server does not know what was replied."""
-        self._counting = threading.Lock()
+        self._counting = Lock()
         # At random, so that the processes of a host do not all renew at once.
         self.phase: float = random()
         """Offset in [0, 1) of the times at which this process's batches are due."""
@@ -158,7 +157,7 @@ class RenewalWorker:
                 log_event(log, "keeper_failed", logging.ERROR, exc_info=True)
             self._retry(leases)
 
-    def _join(self, thread: threading.Thread) -> None:
+    def _join(self, thread: Thread) -> None:
         while thread.is_alive():
             renewer = self._renewer
             if renewer is not None and isinstance(renewer, AbortableRenewer):
@@ -347,9 +346,9 @@ class LeaseKeeper:
         # Local time until which the thread sleeps: ``add`` wakes it only for a lease
         # that is due sooner.
         self._planned = 0.0
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._thread: Thread | None = None
         self._closing = False
         self._worker = RenewalWorker(
             open_renewer, loop.clock, self._check_again, throttle
@@ -423,7 +422,7 @@ class LeaseKeeper:
             except BackendUnavailable as exc:
                 log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
-    def close(self) -> threading.Thread | None:
+    def close(self) -> Thread | None:
         """Stop renewing, without waiting. Return the thread to join, or None."""
         with self._lock:
             self._closing = True

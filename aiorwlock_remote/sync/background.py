@@ -4,6 +4,9 @@ The loop has a thread of its own, even if only one thread uses locks: a signal h
 (Ctrl-C, a time limit of Celery) raises its error between any two instructions of the
 main thread, and must not hit the inside of a lock. There it hits a thread that only
 waits for a reply.
+
+Under gevent the callers are greenlets, and this thread is still a real one: it has a
+hub of its own, in which its asyncio loop waits.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import anyio
@@ -28,6 +31,14 @@ from aiorwlock_remote._util.driver_loop import BackgroundLoop
 from aiorwlock_remote.errors import Closed, ConfigurationError
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.event_loop import run_logged
+from aiorwlock_remote.sync.callers import (
+    Caller,
+    Mailbox,
+    Signal,
+    current_caller,
+    new_mailbox,
+    new_signal,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +50,7 @@ two looks, Windows and ``PyThreadState_SetAsyncExc`` may interrupt the wait."""
 EXIT_TIMEOUT = 5.0
 """Seconds that the end of the process waits until all grants are given back."""
 
-_calling_thread: ContextVar[threading.Thread | ThreadsTask]
+_calling_thread: ContextVar[Caller]
 _calling_thread = ContextVar("calling_thread")
 
 
@@ -49,7 +60,7 @@ class ThreadsTask:
     What the task holds is not the thread's, but ends with the thread.
     """
 
-    def __init__(self, thread: threading.Thread) -> None:
+    def __init__(self, thread: Caller) -> None:
         self._thread = thread
         self.name: str = thread.name
 
@@ -71,7 +82,7 @@ class ThreadsEventLoop(AsyncioEventLoop):
         return _calling_thread.get().name
 
     def finished(self, task: weakref.ref[Any]) -> bool:
-        thread: threading.Thread | ThreadsTask | None = task()
+        thread: Caller | None = task()
         return thread is None or not thread.is_alive()
 
 
@@ -99,7 +110,7 @@ class Background:
         # The loop keeps only weak references to its tasks.
         self._running: set[_Call[Any]] = set()
         # By thread: its call that was interrupted, and may not have ended yet.
-        self._interrupted: weakref.WeakKeyDictionary[threading.Thread, _Call[Any]]
+        self._interrupted: weakref.WeakKeyDictionary[Caller, _Call[Any]]
         self._interrupted = weakref.WeakKeyDictionary()
 
     def run(
@@ -163,7 +174,7 @@ class Background:
     def spawn(self, function: Callable[[], Awaitable[object]]) -> None:
         """Await ``function()`` in the loop, without waiting for that."""
         if not self.forked:
-            self.start(_Call(function, (), {}))
+            self.start(_Call(function, (), {}, _nobody_waits))
 
     def finish(self, *functions: Callable[[], Awaitable[None]]) -> None:
         """Await all ``functions`` for ``EXIT_TIMEOUT`` s at most, then end the loop."""
@@ -184,6 +195,7 @@ class Background:
         try:
             self.start(call)
             checks = 0
+            assert call.done is not None
             while not call.done.acquire(timeout=CHECK_INTERVAL):
                 checks += 1
                 self._check(checks * CHECK_INTERVAL, limit)
@@ -231,13 +243,15 @@ class _Call(Generic[T]):
         kwargs: dict[str, Any],
         tell: Callable[[], object] | None = None,
     ) -> None:
-        self.done: threading.Lock = threading.Lock()
-        self.done.acquire()
-        self._tell: Callable[[], object] = tell or self.done.release
+        self.done: Signal | None = None
+        if tell is None:
+            self.done = new_signal()
+            tell = self.done.release
+        self._tell: Callable[[], object] = tell
         self._function = function
         self._args = args
         self._kwargs = kwargs
-        self.thread: threading.Thread = threading.current_thread()
+        self.thread: Caller = current_caller()
         self.before: _Call[Any] | None = None
         """The call of the same thread that was interrupted."""
         self._dropped: asyncio.Event = asyncio.Event()
@@ -299,8 +313,11 @@ class _Call(Generic[T]):
 def begin_own_task() -> None:
     """Let the running task hold locks of its own, beside its thread."""
     thread = _calling_thread.get()
-    assert isinstance(thread, threading.Thread)
+    assert not isinstance(thread, ThreadsTask)
     _calling_thread.set(ThreadsTask(thread))
+
+
+def _nobody_waits() -> None: ...
 
 
 class _BodyFailed(Exception):
@@ -329,7 +346,7 @@ class Conversation(Generic[T]):
         function: Callable[[Conversation[T]], Awaitable[T]],
     ) -> None:
         self._loop = loop
-        self._turns: SimpleQueue[Callable[[], object] | object] = SimpleQueue()
+        self._turns: Mailbox[Callable[[], object] | object | None] = new_mailbox()
         self._call = _Call(function, (self,), {}, partial(self._turns.put, None))
         # Of a body: made in the loop.
         self._left: asyncio.Event | None = None

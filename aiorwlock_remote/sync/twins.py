@@ -191,7 +191,6 @@ class Opener:
     def __init__(self, connecting: aio.Connecting, *, reopens: bool) -> None:
         self._connecting = connecting
         self._reopens = reopens
-        self._lock = threading.Lock()
         self._opened: Opened | None = None
         self._is_child = False
         self.closed: bool = False
@@ -205,7 +204,7 @@ class Opener:
     def close(self) -> None:
         """Close what is open in this process; in a child not what the parent opened."""
         refuse_event_loop()
-        with self._lock:
+        with self._lock():
             self.closed = True
             opened = self._opened
         if opened is not None:
@@ -219,16 +218,23 @@ class Opener:
     def forked(self) -> None:
         keep((self._opened, self._connecting))
         self._opened, self._is_child = None, True
-        self._lock = threading.Lock()  # a thread of the parent may have held the other
+        # A thread of the parent may have held it.
+        self.__dict__.pop("_opening", None)
 
     def _open(self) -> Opened:
         refuse_event_loop()
-        with self._lock:
+        with self._lock():
             if self.closed:
                 raise Closed
             if self._is_child and not self._reopens:
                 raise Closed(reason="forked")
             return self._opened or background().run(self._connect)
+
+    def _lock(self) -> threading.Lock:
+        # Made when it is needed: if gevent came between, as in a worker that patches
+        # after the fork, whoever waits must not block the greenlet that opens.
+        lock: threading.Lock = self.__dict__.setdefault("_opening", threading.Lock())
+        return lock
 
     async def _connect(self) -> Opened:
         # Kept here and not in the thread, which may be interrupted.

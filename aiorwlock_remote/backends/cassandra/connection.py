@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -12,6 +11,7 @@ from io import BytesIO
 from socket import IPPROTO_TCP, SHUT_RDWR, TCP_NODELAY
 from typing import Any, ClassVar
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.backends.cassandra.driver import (
     Connection,
     ConnectionShutdown,
@@ -73,8 +73,8 @@ class ReadConnection(Connection):
         self._behind = self._at_once = False
         self._broken: OSError | None = None
         # A socket under TLS must not be read and written to at the same time.
-        self._io = threading.Lock()
-        self._reading = threading.Lock()
+        self._io = Lock()
+        self._reading = Lock()
         self._connect_socket()
         # Neither the loop nor the helper thread may wait for one socket.
         self._socket.settimeout(0.0)

@@ -25,10 +25,10 @@ beginnings. ``tests/backends/cassandra/test_row_time.py`` finds two holders.)
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from uuid import UUID
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.core.value import value
 
 MAX_VERSIONS_CACHED = 4096
@@ -56,7 +56,7 @@ class VersionClock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # By number: a UUID is hashed by Python code.
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 

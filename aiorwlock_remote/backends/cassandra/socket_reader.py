@@ -25,6 +25,7 @@ from math import inf
 from socket import socket, socketpair
 from typing import Any, Protocol, final
 
+from aiorwlock_remote._util.native import Event, Lock
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, SocketEventLoop
@@ -97,10 +98,10 @@ class SocketReader:
         self.loop: ReadableEventLoop = loop
         self._now = loop.clock.now
         self._thread_of_loop = thread
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
         self._timers = Timers()
-        self._changed = threading.Event()
+        self._changed = Event()
         self._looks_at = inf
         self._wakes_at = inf
         self._stopped = False
@@ -258,7 +259,7 @@ class Timers:
     """Thread-safe queue of callbacks, each with the time it is due at (seconds)."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
 

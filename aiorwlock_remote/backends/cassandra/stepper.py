@@ -12,10 +12,10 @@ and their earliest expiry.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
@@ -57,7 +57,7 @@ class LocalGrants:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._ends: dict[str, float] = {}
         self._capacity = MAX_GRANTS_CACHED
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from aiorwlock_remote._util.native import Event, Lock
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -89,7 +89,7 @@ class DnsResolver:
 
     def __init__(self) -> None:
         self._lookups: dict[Server, _Lookup] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def start(self, servers: Iterable[Server]) -> None:
         """Start to resolve all ``servers`` at once, without waiting for results.
@@ -132,7 +132,7 @@ class DnsResolver:
 class _Lookup:
     def __init__(self, server: Server) -> None:
         self._server = server
-        self.ended = threading.Event()
+        self.ended = Event()
         self.found: list[SocketAddress] = []
         self.error: Exception | None = None
 

@@ -12,7 +12,6 @@ import os
 import selectors
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 
 import hiredis
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.tls import TlsOptions, TlsOptionsMixin
 from aiorwlock_remote.backends.redis.addresses import (
     DnsResolver,
@@ -148,7 +148,7 @@ class PrimaryFinder:
         """Those that the primary has listed since it is the primary."""
         self._clock = clock
         self._resolver = DnsResolver()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._known: PrimaryAnswer | None = None
         self._known_at = -math.inf
         self._asked_at = -math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 import hiredis
 
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.cluster.slots import (
     Moved,
@@ -63,7 +63,7 @@ class ClusterRenewalChannel:
         self._slots = SlotMap(options.seeds)
         self._slots.follow(slots)
         self._connections: dict[Server, BlockingNodeConnection] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._given_up = False
 
     def lane(self, key: bytes) -> Server | None:
@@ -194,7 +194,7 @@ class BlockingNodeConnection(BlockingConnection):
             replace(options, host=server[0], port=server[1]), clock, scripts
         )
         self._server = server
-        self._in_use = threading.Lock()
+        self._in_use = Lock()
         self._retired = False
 
     def retire(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 
+from aiorwlock_remote._util.native import Event
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.addresses import (
     DnsResolver,
@@ -292,14 +292,14 @@ class MainLoopChannel:
         self._where = where
         self._loop = loop
         self._send_at_once = send_at_once
-        self._answered = threading.Event()
+        self._answered = Event()
         self._given_up = False
 
     def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         if not batch:
             return []
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
-        self._answered = answered = threading.Event()
+        self._answered = answered = Event()
         left, given_up = len(calls), False
 
         def done(_: Pending[Any]) -> None:

@@ -1,0 +1,179 @@
+"""Threads of the operating system, and what they wait with, also under gevent.
+
+``gevent.monkey.patch_all()`` replaces threads by greenlets, which share one thread: a
+keeper that is a greenlet renews nothing while another greenlet computes, and an event
+loop in a greenlet is the loop of all. So the library takes from here what its own
+threads use. Without gevent these are the classes of ``threading`` and ``queue``.
+
+What greenlets of the program wait with is in ``sync/callers.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Protocol
+
+__all__ = [
+    "Condition",
+    "Empty",
+    "Event",
+    "Lock",
+    "NativeThread",
+    "SimpleQueue",
+    "Thread",
+    "gevent_patched",
+    "make_thread",
+]
+
+
+class Thread(Protocol):
+    """What the library uses of a thread that it has started."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self) -> None:
+        """Start it; ``RuntimeError`` if the interpreter cannot."""
+
+    def is_alive(self) -> bool: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def gevent_patched() -> bool:
+    """Return whether gevent has replaced the threads of this process."""
+    # Programs without gevent must not pay for importing it.
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def _original(module: str, name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    return sys.modules["gevent.monkey"].get_original(module, name)
+
+
+class _NativeCondition:
+    """``threading.Condition``, whose own code would make locks of gevent."""
+
+    def __init__(self, lock: Any) -> None:  # noqa: ANN401 - of a type without a name
+        self._lock = lock
+        self._waiters: deque[Any] = deque()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        waiter = Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        self._lock.release()
+        try:
+            return waiter.acquire(timeout=-1 if timeout is None else timeout)
+        finally:
+            self._lock.acquire()
+            with suppress(ValueError):  # it was notified
+                self._waiters.remove(waiter)
+
+    def notify(self) -> None:
+        if self._waiters:
+            self._waiters.popleft().release()
+
+
+class _NativeEvent:
+    """``threading.Event``, for the same reason."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._changed = _NativeCondition(self._lock)
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        with self._lock:
+            self._set = True
+            for _ in range(len(self._changed._waiters)):  # noqa: SLF001 - same file
+                self._changed.notify()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            while not self._set:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
+            return self._set
+
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+    from threading import Condition, Event, Lock
+else:
+    if gevent_patched():
+        Lock = _original("_thread", "allocate_lock")
+        SimpleQueue = _original("queue", "SimpleQueue")
+    else:  # these stay what they are, if gevent patches later
+        from queue import SimpleQueue
+        from threading import Lock
+
+    def Condition(lock: Lock) -> object:  # noqa: N802 - a class to its callers
+        """Return a ``threading.Condition`` of threads."""
+        return (_NativeCondition if gevent_patched() else threading.Condition)(lock)
+
+    def Event() -> object:  # noqa: N802 - a class to its callers
+        """Return a ``threading.Event`` of threads."""
+        return (_NativeEvent if gevent_patched() else threading.Event)()
+
+
+class NativeThread:
+    """A daemon thread of the operating system that gevent's patches do not reach."""
+
+    def __init__(self, function: Callable[[], object], name: str) -> None:
+        self.name: str = name
+        self._function = function
+        self._running = _original("_thread", "allocate_lock")()
+        self._pid = 0
+
+    def start(self) -> None:
+        self._pid = os.getpid()
+        self._running.acquire()
+        try:
+            _original("_thread", "start_new_thread")(self._run, ())
+        except BaseException:
+            self._running.release()
+            raise
+
+    def is_alive(self) -> bool:
+        """Return whether it runs; False in a forked child process."""
+        return self._running.locked() and os.getpid() == self._pid
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end; other greenlets of the caller's thread run meanwhile."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.is_alive() and (until is None or time.monotonic() < until):
+            time.sleep(0.002)  # gevent's
+
+    def _run(self) -> None:
+        try:
+            self._function()
+        finally:
+            self._running.release()
+            # A thread that has waited in a patched function has a hub of its own.
+            sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+
+
+def make_thread(function: Callable[[], object], name: str) -> Thread:
+    """Return a daemon thread that is not started yet."""
+    if gevent_patched():
+        return NativeThread(function, name)
+    # A daemon, so that a program that never closes its locks can still end.
+    return threading.Thread(target=function, name=name, daemon=True)
