@@ -30,7 +30,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",  # Args and Raises in docstrings
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**/*.inc.md"]  # parts of pages
 
 html_theme = "furo"
 html_title = f"{project} {release}"
