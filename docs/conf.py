@@ -30,7 +30,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",  # Args and Raises in docstrings
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**/*.inc.md"]  # included by another page
 
 html_theme = "furo"
 html_title = f"{project} {release}"
