@@ -7,7 +7,7 @@ from typing import Annotated
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import BackgroundTasks, FastAPI
 from fastapi.routing import APIRoute
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -57,10 +57,19 @@ async def test_routes_without_a_dependant(caplog: pytest.LogCaptureFixture) -> N
     app = FastAPI()
     of_fastapi.add_locks(app, connect(FaultyMemory()))
 
+    locked: list[bool] = []
+
+    async def look() -> None:
+        mutex = of_fastapi.get_locks(app).mutex("order", 7)
+        locked.append(await mutex.locked())
+
     @app.get("/orders/{id}")
     async def show(
         held: Annotated[Held, of_fastapi.hold("order:{id:int}", timeout=0)],
+        tasks: BackgroundTasks,
     ) -> str:
+        # As nobody knows whether a dependency commits behind the response.
+        tasks.add_task(look)
         return held.resource
 
     @app.get("/others/{id}")
@@ -78,4 +87,5 @@ async def test_routes_without_a_dependant(caplog: pytest.LogCaptureFixture) -> N
             busy = await asyncio.create_task(http.get("/others/7"))
         assert busy.status_code == 423
         assert (await http.get("/orders/x")).status_code in {404, 422}
+    assert locked == [True]
     assert differing(caplog) == ["APIRoute.dependant"]
