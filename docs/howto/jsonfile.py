@@ -50,7 +50,8 @@ class File:
             # Read under the lock: an earlier reading could be older than the last
             # step's.
             now, wall = micros(self._clock.now()), micros(self._clock.wall())
-            step = transition(record, seat, command, now, wall)
+            semaphore = resource.is_semaphore
+            step = transition(record, seat, command, now, wall, semaphore=semaphore)
             everything[resource.key] = {
                 "record": dumps(step.record),
                 "seat": step.seat and [step.seat.value, step.seat.expires],
