@@ -7,6 +7,7 @@ and ``private_parts.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -235,7 +236,9 @@ async def send(connection: Connection, *statements: str) -> list[MariadbResult]:
 async def roll_back(connection: Connection, error: Exception) -> None:
     """End the transaction of a request that failed, unless the connection is broken."""
     if not errors.is_broken(error):
-        await send(connection, ROLLBACK)
+        # If this fails, the connection has ended, and with it the transaction.
+        with suppress(Error):
+            await send(connection, ROLLBACK)
 
 
 async def _first_row(connection: Connection, statement: str) -> Row | None:

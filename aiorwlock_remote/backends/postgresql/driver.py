@@ -150,6 +150,16 @@ class PostgresqlDriver(Driver[Connection]):
         report_differing("asyncpg", "Connection._transport", instead)
         return True
 
+    def borrowed(self, connection: Connection) -> None:
+        # A step in a transaction would be told as done, and rolled back by the pool.
+        # What asyncpg says is what the server's last answer has said.
+        if connection.is_in_transaction():
+            raise ConfigurationError(
+                what=f"{self.options.where}: connections come in an open transaction",
+                hint="end it in the setup= of the pool, or in the handler of "
+                "SQLAlchemy's event",
+            )
+
     def is_broken(self, error: BaseException) -> bool:
         return errors.is_broken(error)
 

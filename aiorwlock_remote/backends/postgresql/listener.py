@@ -129,8 +129,9 @@ class Listener:
     Invariants, each with the test in ``tests/backends/postgresql`` that fails without
     it:
 
-    * The connection is opened for the first waiting task and kept until the store
-      closes (``test_listener.py``, ``test_it_is_there_as_long_as_the_locks_are``).
+    * The connection is opened for the first waiting task, or when another process has
+      waited for what this one held, and kept until the store closes
+      (``test_listener.py``, ``test_it_is_there_as_long_as_the_locks_are``).
     * A lost connection is opened again. Meanwhile the store polls; when the connection
       is back, the store looks once at each resource, because notifications are hints
       that may be lost (``test_listener.py``, ``test_lost_it_comes_again``).

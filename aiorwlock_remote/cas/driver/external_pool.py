@@ -100,16 +100,18 @@ class BorrowedConnections(Generic[C]):
         # just being borrowed.
         self._used += 1
         try:
-            while True:
-                connection = await self._borrow()
-                # SQLAlchemy also lends connections that the server has closed.
-                if self._driver.is_healthy(connection):
-                    self._driver.borrowed(connection)
-                    return connection
+            # SQLAlchemy also lends connections that the server has closed.
+            while not self._driver.is_healthy(connection := await self._borrow()):
                 self._pool.abandon(connection)
+            try:
+                self._driver.borrowed(connection)
+            except ConfigurationError:
+                await self._return(connection)
+                raise
         except BaseException:
             self._count_return()
             raise
+        return connection
 
     async def give_back(self, connection: C) -> None:
         with self._returning(connection, usable=True):

@@ -85,7 +85,10 @@ class Driver(ABC, Generic[C]):
         return failure
 
     def borrowed(self, connection: C) -> None:
-        """Prepare a connection that was borrowed from the user's pool."""
+        """Prepare a connection that was borrowed from the user's pool.
+
+        Raise ``ConfigurationError`` if no request can be committed on the connection.
+        """
 
     def returning(self, connection: C, *, usable: bool) -> None:
         """Undo ``borrowed``; ``usable``: False if the connection will be closed."""

@@ -259,4 +259,5 @@ async def test_what_the_doctor_finds(db_tables: str, product: Product) -> None:
     assert product.dialect.name == product_of(version)
     assert found["innodb_flush_log_at_trx_commit"].rating == "note"  # of this one
     assert found["clock"].rating == "good"
+    assert found["autocommit"].value == "on in new sessions"
     assert "role" not in found

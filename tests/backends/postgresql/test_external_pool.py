@@ -11,9 +11,15 @@ from urllib.parse import urlsplit
 import asyncpg
 import psycopg
 import pytest
+from sqlalchemy.event import listen
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from aiorwlock_remote import BackendUnavailable, LockError, connect
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockError,
+    connect,
+)
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.redis.connections import eventually
 from tests.cas.delayed_schema import is_not_cut_off
@@ -94,6 +100,34 @@ async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> 
             for number in range(MOST):
                 async with locks.mutex("order", number).acquire(timeout=0):
                     pass
+
+
+async def test_a_pool_that_lends_open_transactions_is_refused(tables: str) -> None:
+    """It would roll back what was told as done: two holders."""
+
+    async def begin(connection: Any) -> None:  # noqa: ANN401 - asyncpg's
+        await connection.execute("BEGIN")
+
+    async with asyncpg.create_pool(tables, max_size=MOST, min_size=0, setup=begin) as p:
+        await refused(p)
+
+
+async def test_an_engine_that_lends_open_transactions_is_refused(tables: str) -> None:
+    """SQLAlchemy begins one by itself for a statement of a handler."""
+
+    def tell(connection: Any, *_: object) -> None:  # noqa: ANN401 - SQLAlchemy's
+        connection.cursor().execute("SET search_path = public")
+
+    async with lent("engine", tables) as engine:
+        listen(engine.sync_engine, "checkout", tell)  # type: ignore[attr-defined]
+        await refused(engine)
+
+
+async def refused(given: object) -> None:
+    for _ in range(MOST + 1):  # it gets each connection back
+        with pytest.raises(ConfigurationError, match="in an open transaction"):
+            async with connect(PostgresqlBackend(given), connect_timeout=5):
+                pass
 
 
 async def test_what_the_pool_does_with_it_afterwards_changes_no_answer(

@@ -35,8 +35,13 @@ def cut(url: str, pid: int) -> None:
         connection.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
+def unheard(url: str) -> str:
+    """The same, for a process that opens no connection that listens."""
+    return f"{url}?listen=no"
+
+
 async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
-    async with connect(tables) as locks, connect(tables) as others:
+    async with connect(tables) as locks, connect(unheard(tables)) as others:
         async with locks.mutex("order", 1):
             pass
         assert not listeners(tables)  # nobody has waited
@@ -50,7 +55,7 @@ async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
 
 
 async def test_lost_it_comes_again(tables: str) -> None:
-    async with connect(tables) as locks, connect(tables) as others:
+    async with connect(tables) as locks, connect(unheard(tables)) as others:
         for _ in range(3):
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
@@ -88,7 +93,7 @@ async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
 
 
 async def test_without_it_they_poll(tables: str) -> None:
-    async with connect(f"{tables}?listen=no") as locks, connect(tables) as others:
+    async with connect(unheard(tables)) as locks, connect(unheard(tables)) as others:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
@@ -103,7 +108,7 @@ async def test_over_a_pool_of_the_users(tables: str) -> None:
     async with asyncpg.create_pool(tables, min_size=0, max_size=2) as pool:
         backend = PostgresqlBackend(pool)
         assert "secret" not in repr(backend)
-        async with connect(backend) as locks, connect(tables) as others:
+        async with connect(backend) as locks, connect(unheard(tables)) as others:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)

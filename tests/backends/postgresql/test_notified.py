@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import anyio
 import psycopg
 import pytest
 
 from aiorwlock_remote import Locks, LockTimeout, connect
+from aiorwlock_remote.backends.postgresql.listener import ArrivalReader
 from aiorwlock_remote.testing.conformance.actors import wait_until
-from tests.backends.postgresql.notices import LOUD, log_of, queued, statements, take
+from tests.backends.postgresql.notices import (
+    LOUD,
+    log_of,
+    queued,
+    statements,
+    swaps,
+    take,
+)
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
 
@@ -68,7 +77,8 @@ async def test_whoever_is_next_is_told(server: Postgresql) -> None:
                 await held.release()
         assert told == ["in"]
         notified = [s for s in statements(server) if s.startswith('LISTEN "rwlock_')]
-        assert len(notified) == 1
+        # Also whoever has made it wait listens from now on.
+        assert 1 <= len(notified) <= 2
 
 
 async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
@@ -85,11 +95,11 @@ async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
                 group.start_soon(wait)
                 await wait_until(lambda: listens(spy), 5)
                 await anyio.sleep(0.5)  # it looks once more when it listens
-                before = len(statements(server))
+                before = len(swaps(server))
                 await held.release()
         # Two of the one who leaves, who did not know of the queue; one each to enter
         # and to leave.
-        assert len(statements(server)) == before + 4
+        assert len(swaps(server)) == before + 4
 
 
 async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
@@ -107,6 +117,45 @@ async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
                 await held.release()
             # One of the one who leaves; one each to enter and to leave.
             assert len(statements(server)) == before + 3
+
+
+async def test_whoever_has_made_others_wait_listens(
+    server: Postgresql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although it never waits itself: one of its releases is refused, not each."""
+    reads: list[object] = []
+    was_read = ArrivalReader._was_read
+
+    def note(reader: ArrivalReader, *of: Any) -> None:  # noqa: ANN401
+        was_read(reader, *of)
+        reads.append(of)
+
+    monkeypatch.setattr(ArrivalReader, "_was_read", note)
+
+    async with connect(server.url) as locks, connect(server.url) as others:
+
+        async def heard(times: int) -> bool:
+            return len(reads) == times
+
+        async def listens() -> bool:
+            return others.statistics().connections["listener"] == "open"
+
+        async with others.mutex("order", 1):
+            pass
+        assert not await listens()  # nobody has waited for what it held
+        sent: list[int] = []
+        for turn in range(3):
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take, locks)
+                await wait_until(partial(queued, locks), 5)
+                await wait_until(partial(heard, turn), 5)
+                before = len(swaps(server))
+                await held.release()
+            sent.append(len(swaps(server)) - before)
+            await wait_until(listens, 5)
+    # Those of the one who leaves, and two of the one who enters and leaves.
+    assert sent == [4, 3, 3]
 
 
 async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:

@@ -89,7 +89,8 @@ async def test_who_would_not_be_told_polls(
 ) -> None:
     """LISTEN there seems to work, in a session that serves others the next moment."""
     with caplog.at_level(logging.WARNING, "aiorwlock_remote.postgresql"):
-        async with connect(url) as locks, connect(tables) as others:
+        others_at = f"{tables}?listen=no"
+        async with connect(url) as locks, connect(others_at) as others:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
                 group.start_soon(take, locks)
