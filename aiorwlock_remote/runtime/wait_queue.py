@@ -115,8 +115,8 @@ class WaitQueue:
         self._claim_window = pace.claim_window
         # A semaphore has no writers: their queue stays empty.
         shared = Mode.PERMIT if resource.is_semaphore else Mode.READ
-        self._readers = ModeQueue(client.client_id, shared, pace)
-        self._writers = ModeQueue(client.client_id, Mode.WRITE, pace)
+        self._readers = ModeQueue(client.client_id, shared, pace, client.delays)
+        self._writers = ModeQueue(client.client_id, Mode.WRITE, pace, client.delays)
         self._modes = (self._readers, self._writers)
         self._watched = False
         self._limit_told = False
