@@ -269,8 +269,9 @@ def traces(session: nox.Session) -> None:
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 
-    `-- FAILOVERS LEASE …` for others than 20 with each lease of 2, 6 and 30 s;
-    `--client` for a client of redis-py, `--trio`.
+    `-- FAILOVERS LEASE …` for others than 20 with each lease of 1, 2, 3 and 6 s;
+    `--client` for a client of redis-py, `--untold` for Sentinels that refuse to tell of
+    a failover, `--trio`.
     """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.faults.failovers", *session.posargs)

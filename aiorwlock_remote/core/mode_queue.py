@@ -25,7 +25,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant, describe_grants
-from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
+from aiorwlock_remote.core.pushed import PushedGrant, ReplyDelays, StoreTime
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import (
     MICROS,
@@ -43,8 +43,10 @@ MAX_CLAIMS_PER_ACQUIRE = 500
 MIN_SHARE_LEFT = 1 / 3
 """Part of a pushed grant that must be left for its task to enter by the message."""
 MIN_ROUND_TRIPS_LEFT = 4
-"""So many times what the last request took must be left, too: else a slow confirmation
-would often come too late, and the task would lose its lock."""
+"""So many times the longest delay of a recent reply must be left, too: else a slow
+confirmation would often come too late, and the task would lose its lock."""
+MIN_DELAYS_LEFT = 2
+"""The same for the delay of the message itself, by the store's clock."""
 
 
 @dataclass(slots=True, eq=False)
@@ -144,7 +146,14 @@ class ModeQueue:
       lifted (test_who_joins_behind_a_bar_asks_later).
     """
 
-    def __init__(self, client_id: str, mode: Mode, pace: PollPolicy) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        mode: Mode,
+        pace: PollPolicy,
+        delays: ReplyDelays | None = None,
+    ) -> None:
+        """``delays``: of all queues of the process; None: of this queue alone."""
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
         """Local monotonic time of the next poll, in seconds; None: no poll is due."""
@@ -162,9 +171,9 @@ class ModeQueue:
         # Whether the request under way confirms a pushed grant.
         self._confirming = False
         self._unsure: set[Waiter] = set()
-        # What the newest reply said of the store's clock, and how long it took.
+        # What the newest reply said of the store's clock.
         self._store_time: StoreTime | None = None
-        self._took = 0.0
+        self._delays = delays or ReplyDelays()
         self._placed = False
         self._perhaps_placed = False
         # How much longer than usual the entry lives, and its next poll may be away.
@@ -347,6 +356,7 @@ class ModeQueue:
         """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
+        self._delays.note(now - sent_at)
         # This reply covers what an earlier, lost one may have granted.
         if self._unsure:
             self._unsure.difference_update(asked)
@@ -355,7 +365,7 @@ class ModeQueue:
         # After a grant that leaves no task waiting no message can follow.
         waits = self._following is not None or not isinstance(answer, Granted)
         if self._pushes and waits:
-            self._note_entry(answer, asked[0], sent_at, now)
+            self._note_entry(answer, asked[0], sent_at)
         if self._confirming:
             self._confirmed(effects, asked[0], answer, sent_at)
         if isinstance(answer, Granted):
@@ -432,15 +442,18 @@ class ModeQueue:
             return None
         ends = min(each.before(message.expires) for each in known) - first.margin
         window = (message.expires - message.since) / MICROS
-        needed = max(MIN_SHARE_LEFT * window, MIN_ROUND_TRIPS_LEFT * self._took)
+        needed = max(
+            MIN_SHARE_LEFT * window,
+            MIN_ROUND_TRIPS_LEFT * self._delays.longest,
+            MIN_DELAYS_LEFT * min(each.since(message.since, now) for each in known),
+        )
         return ends if ends - now >= needed else None
 
     def _note_entry(
-        self, answer: Answer | NotHeld, first: Waiter, sent_at: float, now: float
+        self, answer: Answer | NotHeld, first: Waiter, sent_at: float
     ) -> None:
         """Note the store's time in a reply, and whose ticket its entry has now."""
         following, self._following = self._following, None
-        self._took = now - sent_at
         if isinstance(answer, Granted):
             self._store_time = StoreTime(answer.latest or answer.now, sent_at)
             if answer.placed and following is not None and following in self.waiters:

@@ -29,6 +29,8 @@ from aiorwlock_remote.core.value import value
 
 # Share by which a local clock may run slower than the store's.
 MAX_DRIFT = 0.01
+# Part of the longest delay that is left after each further reply.
+FADING = 0.8
 SHA256_DIGITS = 64
 SEAL_BYTES = 32
 
@@ -140,6 +142,10 @@ class StoreTime:
         """Return the latest time that the store's clock can show at a local time."""
         return self.now + round((local - self.sent_at) * (1 + MAX_DRIFT) * MICROS)
 
+    def since(self, store: int, local: float) -> float:
+        """Return how many seconds before a local time it was ``store``, at most."""
+        return max(0.0, (self.latest(local) - store) / MICROS)
+
     def before(self, store: int) -> float:
         """Return a local time at which the store's clock has not reached ``store``."""
         return self.sent_at + (store - self.now) / MICROS / (1 + MAX_DRIFT)
@@ -155,3 +161,23 @@ class StoreTime:
             pushed.since <= self.latest(local)
             and local < self.before(pushed.expires) - margin
         )
+
+
+class ReplyDelays:
+    """How long a process waited for its replies lately, whatever delayed them.
+
+    The confirmation of a pushed grant must not take longer than what is left of the
+    claim window. A process that sees its replies late, as its machine is overloaded,
+    enters by no message until some replies in a row were on time: each lets the
+    longest delay fade (test_who_sees_replies_late_asks).
+    """
+
+    __slots__ = ("longest",)
+
+    def __init__(self) -> None:
+        self.longest: float = 0.0
+        """Seconds."""
+
+    def note(self, seconds: float) -> None:
+        """Note how long a reply took, from the sending of its request."""
+        self.longest = max(seconds, FADING * self.longest)

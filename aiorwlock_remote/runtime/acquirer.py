@@ -8,6 +8,7 @@ ends a wait on a condition.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -263,15 +264,17 @@ class LockAcquirer:
     async def _log_slow(
         self, waiter: TaskWaiter, request: AcquireRequest, queue: WaitQueue
     ) -> None:
+        waited = self._clock.now() - waiter.since
         try:
             seen = await self._client.store.look(request.resource)
         except LockError as exc:
-            log_event(log, f"{waited_so_long(request)}: {exc}")
+            log_event(log, f"{waited_so_long(request, waited)}: {exc}")
             return
         if not waiter.ready.done():
             before = queue.before(waiter, request.mode)
             client_id = self._client.client_id
-            log_event(log, slow_wait_message(request, seen, client_id, before))
+            told = slow_wait_message(request, seen, client_id, before, waited)
+            log_event(log, told)
 
 
 class AcquireAbandoned(Exception):
@@ -423,7 +426,11 @@ def _withdraw_on_close(client: StoreClient, sent: Sequence[_SentAcquire]) -> Non
 
 
 def slow_wait_message(
-    request: AcquireRequest, seen: Snapshot, client_id: str, before: int
+    request: AcquireRequest,
+    seen: Snapshot,
+    client_id: str,
+    before: int,
+    waited: float,
 ) -> str:
     """Return the log text that says who holds a lock for which a task waits.
 
@@ -451,13 +458,18 @@ def slow_wait_message(
     back = seen.set_back // MICROS
     clock = f"; the store's clock was set back by {back} s" if back else ""
     position = _ordinal(ahead + 1)
-    return f"{waited_so_long(request)}, {held}; {position} in queue{clock}"
+    start = waited_so_long(request, waited)
+    return f"{start}, {held}; {position} in queue{clock}"
 
 
-def waited_so_long(request: AcquireRequest) -> str:
-    """Return how log texts of waits begin: ``waited 5 s for order/42 (write)``."""
+def waited_so_long(request: AcquireRequest, waited: float) -> str:
+    """Return how log texts of waits begin: ``waited 5 s for order/42 (write)``.
+
+    ``waited``: seconds, which are more than ``slow_wait`` if the loop was blocked.
+    """
     label, mode = request.resource.label, request.mode
-    return f"waited {request.slow_wait:g} s for {label} ({mode})"
+    seconds = max(request.slow_wait or 0.0, math.floor(10 * waited) / 10)
+    return f"waited {seconds:g} s for {label} ({mode})"
 
 
 def _describe_holders(grants: tuple[Grant, ...], now: int) -> str:

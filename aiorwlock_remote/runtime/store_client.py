@@ -31,6 +31,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import ReplyDelays
 from aiorwlock_remote.core.text import one_line
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
@@ -203,6 +204,7 @@ class StoreClient:
         self.in_flight: InFlightGrants = InFlightGrants()
         self.cleanup: CleanupRetrier = CleanupRetrier(loop, self.in_flight)
         self.throttle: AcquireThrottle = AcquireThrottle(loop.clock)
+        self.delays: ReplyDelays = ReplyDelays()
         self.queues: WaitQueueRegistry = WaitQueueRegistry(self)
         self.acquirers: WeakKeyDictionary[LockAcquirer, None] = WeakKeyDictionary()
         """The acquirers of this ``Locks``, whose waits end when it is closed."""

@@ -27,7 +27,7 @@ from aiorwlock_remote.core.mode_queue import (
     ModeQueue,
     Waiter,
 )
-from aiorwlock_remote.core.pushed import PushedGrant, StoreTime, proof_of
+from aiorwlock_remote.core.pushed import PushedGrant, ReplyDelays, StoreTime, proof_of
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.value import replace
@@ -83,14 +83,17 @@ def lets_all_in(patch: pytest.MonkeyPatch) -> None:
 
 def counts_from_the_reply(patch: pytest.MonkeyPatch) -> None:
     """Break the bound: it counts from when the reply came."""
-    note = ModeQueue._note_entry
+    answered = ModeQueue.answered
 
     def careless(
-        queue: ModeQueue, answer: Answer, first: Waiter, _: float, now: float
-    ) -> None:
-        note(queue, answer, first, now, now)
+        queue: ModeQueue, answer: Answer, sent_at: float, now: float, random: float
+    ) -> Effects:
+        effects = answered(queue, answer, sent_at, now, random)
+        if queue._store_time is not None:
+            queue._store_time = replace(queue._store_time, sent_at=now)
+        return effects
 
-    patch.setattr(ModeQueue, "_note_entry", careless)
+    patch.setattr(ModeQueue, "answered", careless)
 
 
 def needs_no_proof(patch: pytest.MonkeyPatch) -> None:
@@ -439,14 +442,16 @@ CLOCK = 50_000_000
 """The store's clock in the reply to a request that was sent at local time 1.0."""
 
 
-def pushing(mode: Mode = Mode.WRITE) -> ModeQueue:
+def pushing(mode: Mode = Mode.WRITE, delays: ReplyDelays | None = None) -> ModeQueue:
     """Return a queue of client "g" at a store that pushes grants."""
-    return ModeQueue("g", mode, PollPolicy(claim_window=0.3, pushes=True))
+    return ModeQueue("g", mode, PollPolicy(claim_window=0.3, pushes=True), delays)
 
 
-def queued(*tickets: str, took: float = 0.001) -> tuple[ModeQueue, list[Waiter]]:
+def queued(
+    *tickets: str, took: float = 0.001, delays: ReplyDelays | None = None
+) -> tuple[ModeQueue, list[Waiter]]:
     """Return a queue whose tasks wait in the store since local time 1.0."""
-    it = pushing()
+    it = pushing(delays=delays)
     waiters = [waiter(ticket) for ticket in tickets]
     for one in waiters:
         it.join(one)
@@ -487,6 +492,28 @@ def test_who_is_let_in() -> None:
     assert acquire.following.ticket == "b"
     assert it.pushed(message("a"), 1.92) is None, "a doubled message"
     assert [w.ticket for w in it.waiters] == ["b", "c"]
+
+
+def test_who_sees_replies_late_asks() -> None:
+    """A late confirmation of one lock counts for all locks of the process."""
+    delays = ReplyDelays()
+    one, _ = queued("a", "b", delays=delays)
+    sent(one.pushed(message("a"), 1.91))
+    held = Granted((replace(grant("a", CLOCK + 920_000), fence=7),), CLOCK + 920_000)
+    one.answered(held, 1.91, 2.11, 0.5)
+    another, _ = queued("c", delays=delays)
+    assert another.pushed(message("c"), 1.91) is None
+    late = 0
+    while queued("d", delays=delays)[0].pushed(message("d"), 1.91) is None:
+        late += 1
+    assert 3 < late < 10
+
+
+def test_a_message_that_was_read_late_lets_nobody_in() -> None:
+    """By the store's clock: the reply to its confirmation would be late as well."""
+    early, late = (queued("a")[0].pushed(message("a"), 1.9 + d) for d in (0.05, 0.1))
+    assert early is not None
+    assert late is None
 
 
 def test_the_confirmed_grant_counts_from_its_request() -> None:
@@ -619,7 +646,7 @@ def test_the_bound_of_the_newest_reply_counts() -> None:
     late = Granted((grant("a"),), 5, placed=True, latest=CLOCK + 1_190_000)
     it.answered(late, 1.9, 1.901, 0.5)
     assert it.pushed(message("b"), 1.91) is None, "the clock is near the end"
-    assert it.pushed(message("b", window=WINDOW + 300_000), 1.91) is not None
+    assert it.pushed(message("b", window=WINDOW + 700_000), 1.91) is not None
 
 
 def test_a_grant_that_a_read_found_is_believed_by_both_bounds() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 import pytest
@@ -16,12 +17,14 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import _gather, _is_late
+from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink, Tell
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.fixed_clock import StandingClock
 
 WINDOW = 1.0
+PATIENCE = 30
 
 
 @pytest.fixture
@@ -46,6 +49,45 @@ def cut(command: Command) -> Fate:
     """Refuse confirmations."""
     confirms = isinstance(command, Acquire) and command.confirms
     return Fate.REFUSE if confirms else Fate.PASS
+
+
+@pytest.mark.anyio
+async def test_a_claim_that_a_blocked_loop_missed_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message was read after its window, and another process is inside."""
+    store = FaultyMemory(pace=PollPolicy(claim_window=0.05, pushes=True))
+    blocked: list[WaitQueueRegistry] = []
+    unread: list[tuple[object, ...]] = []
+    wake: Callable[..., None] = WaitQueueRegistry.wake
+
+    def read(registry: WaitQueueRegistry, *args: object) -> None:
+        if registry in blocked:
+            unread.append(args)
+        else:
+            wake(registry, *args)
+
+    monkeypatch.setattr(WaitQueueRegistry, "wake", read)
+    async with store.connect() as locks, store.connect() as others:
+        queues, lock = locks._session.client.queues, others.mutex("order", 1)
+        async with anyio.create_task_group() as tasks:
+            held = await lock.acquire()
+            tasks.start_soon(locks.mutex("order", 1).acquire)
+            queue = queues.queue(resource("order", 1))
+            await wait_until(lambda: queue._watched, PATIENCE)
+            blocked.append(queues)
+            await held.release()
+            held = await lock.acquire()
+            assert any(isinstance(each[-1], PushedGrant) for each in unread)
+            blocked.clear()
+            with caplog.at_level(logging.DEBUG, logger="aiorwlock_remote.acquire"):
+                for each in unread:
+                    wake(queues, *each)
+                await wait_until(lambda: "refused" in caplog.text, PATIENCE)
+            tasks.cancel_scope.cancel()
+        (missed,) = [r for r in caplog.records if "claim_missed" in str(r.msg)]
+        assert getattr(missed, "seconds", 0) > 0.05
+        await held.release()
 
 
 async def free(others: Locks) -> None:

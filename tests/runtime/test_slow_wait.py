@@ -20,7 +20,7 @@ from aiorwlock_remote.core.doorman import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
-from aiorwlock_remote.runtime.acquirer import slow_wait_message
+from aiorwlock_remote.runtime.acquirer import slow_wait_message, waited_so_long
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseTerms
 
 SECOND = 1_000_000
@@ -50,7 +50,7 @@ def line(
     record = Doorman(grants=grants, queue=queue, seat=SEAT if grants else None)
     there = MutexRecord(seat) if seat is not None and (grants or seat != SEAT) else None
     seen = Snapshot(ORDER, record, there, NOW, NOW, guests)
-    told = slow_wait_message(ASKED, seen, "ours", before)
+    told = slow_wait_message(ASKED, seen, "ours", before, 5.04)
     assert told.startswith(START)
     return told.removeprefix(START)
 
@@ -124,4 +124,13 @@ async def test_whoever_waits_does_not_wait_for_the_line(
                 if caplog.records:
                     break
                 await anyio.sleep(0.01)
-        assert caplog.messages == ["waited 0.01 s for order/42 (write): gone"]
+        (told,) = caplog.messages
+        assert re.fullmatch(r"waited \S+ s for order/42 \(write\): gone", told)
+
+
+@pytest.mark.parametrize(
+    ("waited", "told"), [(5.0, "5"), (5.09, "5"), (6.27, "6.2"), (4.99, "5")]
+)
+def test_how_long_it_waited_is_told(waited: float, told: str) -> None:
+    """Not how long it was to wait: a blocked loop tells it late."""
+    assert waited_so_long(ASKED, waited) == f"waited {told} s for order/42 (write)"
