@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from aiorwlock_remote._util.native import SimpleQueue
+from aiorwlock_remote._util.native import SimpleQueue, gevent_patched
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import flush_at_exit, run_blocking, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -157,6 +157,38 @@ class _Loop(asyncio.SelectorEventLoop):
         opened = await super().create_unix_connection(*args, **named)
         self._opened.add(opened[0])
         return opened
+
+    def run_in_executor(  # type: ignore[override]
+        self,
+        executor: Any,  # noqa: ANN401 - passed on
+        func: Callable[..., Any],
+        *args: Any,  # noqa: ANN401 - passed on
+    ) -> asyncio.Future[Any]:
+        # Under gevent the threads of an executor are greenlets of this thread, which
+        # the end of the process would wait for in another.
+        if executor is not None or not gevent_patched():
+            return super().run_in_executor(executor, func, *args)
+        future = self.create_future()
+
+        def end(error: BaseException | None, result: object) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def run() -> None:
+            error, result = None, None
+            try:
+                result = func(*args)
+            except BaseException as exc:  # noqa: BLE001 - raised in the loop
+                error = exc
+            with suppress(RuntimeError):  # the loop is closed
+                self.call_soon_threadsafe(end, error, result)
+
+        start_thread(run, "executor")
+        return future
 
     def abort(self) -> None:
         for transport in self._opened:

@@ -167,8 +167,10 @@ class NativeThread:
             self._function()
         finally:
             self._running.release()
-            # A thread that has waited in a patched function has a hub of its own.
-            sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+            # A thread that has waited in a patched function has a hub of its own. Its
+            # loop goes with the last socket that was made here: a socket that is
+            # collected after its loop ends the process (test_gevent.py).
+            sys.modules["gevent"].get_hub().destroy(destroy_loop=False)
 
 
 def make_thread(function: Callable[[], object], name: str) -> Thread:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import atexit
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 import anyio
 
-from aiorwlock_remote._util.native import Thread, make_thread
+from aiorwlock_remote._util.native import Thread, gevent_patched, make_thread
 from aiorwlock_remote.errors import BackendUnavailable, Unsupported
+
+T = TypeVar("T")
 
 _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
@@ -33,13 +35,42 @@ def start_thread(function: Callable[[], object], name: str) -> Thread:
     return thread
 
 
+async def run_in_thread(
+    function: Callable[[], T],
+    limiter: anyio.CapacityLimiter | None = None,
+    *,
+    abandon: bool = False,
+) -> T:
+    """Return what ``function()`` returns, called in a worker thread.
+
+    Args:
+        function: may block; must not wait for this event loop.
+        limiter: of anyio's threads; None: the default one.
+        abandon: whether a caller that is cancelled does not wait for the thread.
+    """
+    if not gevent_patched():
+        return await anyio.to_thread.run_sync(
+            function, abandon_on_cancel=abandon, limiter=limiter
+        )
+    # anyio's threads would be greenlets, which the end of the process waits for and
+    # whose loop has ended by then. Only our background loops run here.
+    import asyncio  # noqa: PLC0415 - not for trio's sake
+
+    ended = asyncio.get_running_loop().run_in_executor(None, function)
+    # If it is abandoned, nobody else looks at its error.
+    ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    with anyio.CancelScope(shield=not abandon):
+        await asyncio.wait([ended])
+    return ended.result()
+
+
 async def run_blocking(function: Callable[[], object]) -> None:
     """Call ``function()`` in a worker thread, which must not raise ``RuntimeError``;
     if none can be started, call it here.
     """
     try:
-        await anyio.to_thread.run_sync(function)
-    except RuntimeError:
+        await run_in_thread(function)
+    except (RuntimeError, BackendUnavailable):
         # As the process ends, Python 3.12 and later start none (sync/test_exit.py).
         function()
 

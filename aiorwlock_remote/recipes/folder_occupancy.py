@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.threads import run_in_thread
 from aiorwlock_remote.core.names import decode, encode
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
 from aiorwlock_remote.core.text import check_path
@@ -126,7 +127,7 @@ class FolderOccupancyStore:
         limiter = _limiter.get(None) or CapacityLimiter(MAX_THREADS)
         _limiter.set(limiter)
         try:
-            return await to_thread.run_sync(function, limiter=limiter)
+            return await run_in_thread(function, limiter)
         except OSError as exc:
             raise self._error(exc) from exc
 

@@ -78,10 +78,20 @@ def gunicorn(port: int, application: str, *options: str) -> list[str]:
 
 def test_flask_under_gunicorn(locks_url: str, tmp_path: Path) -> None:
     """The application is loaded before the workers fork, with its connection."""
+    pay_orders(locks_url, tmp_path, "--threads", "4")
+
+
+@pytest.mark.parametrize("locks_url", ["redis"], indirect=True)
+def test_flask_under_gunicorn_with_gevent(locks_url: str, tmp_path: Path) -> None:
+    """Its workers replace threads by greenlets after the application was loaded."""
+    pay_orders(locks_url, tmp_path, "--worker-class", "gevent")
+
+
+def pay_orders(locks_url: str, tmp_path: Path, *workers: str) -> None:
     ledger = tmp_path / "ledger.txt"
     ledger.write_text("0")
     port = free_port()
-    command = gunicorn(port, "flask_app:app", "--preload", "--threads", "4")
+    command = gunicorn(port, "flask_app:app", "--preload", *workers)
     env = {"LOCKS_URL": locks_url, "LEDGER": str(ledger)}
     with running(tmp_path, *command, **env) as log:
         until(lambda: takes_connections("127.0.0.1", port), f"{log} serves", 30)
@@ -110,6 +120,15 @@ def test_django_views(tmp_path: Path) -> None:
 
 
 def test_celery_with_forked_workers(locks_url: str, tmp_path: Path) -> None:
+    run_tasks(locks_url, tmp_path, "prefork")
+
+
+@pytest.mark.parametrize("locks_url", ["postgresql"], indirect=True)
+def test_celery_with_gevent(locks_url: str, tmp_path: Path) -> None:
+    run_tasks(locks_url, tmp_path, "gevent")
+
+
+def run_tasks(locks_url: str, tmp_path: Path, pool: str) -> None:
     ledger, queues = tmp_path / "ledger.txt", tmp_path / "queues"
     ledger.write_text("0")
     queues.mkdir()
@@ -127,7 +146,7 @@ def test_celery_with_forked_workers(locks_url: str, tmp_path: Path) -> None:
         check=True,
         timeout=60,
     )
-    command = ("celery", "-A", "celery_task", "worker", "-c", "4", "-P", "prefork")
+    command = ("celery", "-A", "celery_task", "worker", "-c", "4", "-P", pool)
     with running(tmp_path, *command, **env) as log:
         until(lambda: ledger.read_text() == "24", log.read_text(), 60, every=0.1)
         time.sleep(0.2)

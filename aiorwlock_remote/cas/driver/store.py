@@ -228,7 +228,7 @@ class TableStore(CasLockStore):
         except BaseException:
             with anyio.CancelScope(shield=True):
                 if loop is not None:
-                    await anyio.to_thread.run_sync(loop.end)
+                    await run_blocking(loop.end)
                 await executor.close()
             raise
 

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import hiredis
 
+from aiorwlock_remote._util.threads import run_in_thread as in_thread
 from aiorwlock_remote._util.threads import thread_refused
 from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.connection.protocol import (
@@ -442,8 +443,6 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         BackendUnavailable: The system refused to start a thread.
     """
     try:
-        return await anyio.to_thread.run_sync(
-            function, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-        )
+        return await in_thread(function, anyio.CapacityLimiter(1), abandon=True)
     except RuntimeError as exc:
         raise thread_refused(exc) from exc
