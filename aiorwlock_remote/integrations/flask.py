@@ -26,7 +26,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, final
@@ -268,7 +268,9 @@ class _ReleasesLate:
         try:
             body = self._application(environ, start)
         except BaseException:
-            holds.grants.__exit__(*sys.exc_info())
+            # A loss must not replace the error.
+            with suppress(LockError):
+                holds.grants.close()
             raise
         finally:
             environ[_HOLDS] = outer
