@@ -26,8 +26,9 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, final
 
 from flask import Flask, Response, current_app, g, jsonify, request
@@ -69,7 +70,6 @@ T = TypeVar("T")
 _EXTENSION = "aiorwlock_remote"
 _HELD = "aiorwlock_remote_held"
 _HOLDS = "aiorwlock_remote.holds"
-_LATER = "aiorwlock_remote_later"
 
 
 def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
@@ -100,8 +100,6 @@ def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
     app_locks = app.extensions[_EXTENSION] = SyncAppLocks(connect)
     app.register_error_handler(LockError, _answer)
     app.teardown_request(_request_left)
-    # These functions run in reverse order, so that this one is the last.
-    app.teardown_appcontext_funcs.insert(0, _context_left)
     inner: Any = app.wsgi_app
     app.wsgi_app = _ReleasesLate(inner, app_locks)  # type: ignore[method-assign]
 
@@ -229,7 +227,6 @@ class _Holds:
     def __init__(self) -> None:
         self.grants: ExitStack = ExitStack()
         self.request_left: bool = False
-        self.returned: bool = False
 
 
 def _release_later(hold: ExitStack) -> None:
@@ -237,20 +234,13 @@ def _release_later(hold: ExitStack) -> None:
     # the contexts are left: there the end of the view releases.
     holds: _Holds | None = request.environ.get(_HOLDS)
     if holds is not None:
-        setattr(g, _LATER, holds)
         # With the view's error: a loss must not replace it.
         holds.grants.callback(hold.pop_all().__exit__, *sys.exc_info())
 
 
 def _request_left(_error: BaseException | None) -> None:
-    if (holds := g.get(_LATER)) is not None:
+    if (holds := request.environ.get(_HOLDS)) is not None:
         holds.request_left = True
-
-
-def _context_left(_error: BaseException | None) -> None:
-    holds: _Holds | None = g.pop(_LATER, None)
-    if holds is not None and holds.returned:
-        holds.grants.close()
 
 
 @final
@@ -278,16 +268,20 @@ class _ReleasesLate:
         try:
             body = self._application(environ, start)
         except BaseException:
-            holds.grants.__exit__(*sys.exc_info())
+            # A loss must not replace the error.
+            with suppress(LockError):
+                holds.grants.close()
             raise
         finally:
             environ[_HOLDS] = outer
-        holds.returned = True
-        # `stream_with_context` and a test client in `with` leave the contexts later;
-        # `_context_left` releases then.
         if not holds.request_left:
+            # `stream_with_context` of Flask 3.0: the end of the stream leaves the
+            # contexts, and may raise (test_a_stream_that_is_closed_early).
             start.begin()
-            return ClosingIterator(body, holds.grants.close)
+            end = ExitStack()
+            end.push(holds.grants)
+            end.callback(ClosingIterator(body).close)
+            return ClosingIterator(chain(body), end.close)
         try:
             holds.grants.close()
         except LockError as error:

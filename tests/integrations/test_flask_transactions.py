@@ -17,7 +17,8 @@ from flask.globals import request_ctx
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from aiorwlock_remote.integrations.flask import add_locks, get_locks, hold
+from aiorwlock_remote import LockLost
+from aiorwlock_remote.integrations.flask import add_locks, get_held, get_locks, hold
 from aiorwlock_remote.sync import connect
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.integrations.race import LOCK, Race, counters, waits_in
@@ -141,6 +142,8 @@ def test_a_teardown_that_fails_releases(app: Flask, where: str) -> None:
 
     @getattr(app, where)  # type: ignore[untyped-decorator]
     def fail(_error: BaseException | None) -> None:
+        for seen in get_locks(app).list():
+            get_locks(app).force_release(seen, reason="its loss is told to nobody")
         raise RuntimeError("the commit was refused")
 
     with pytest.raises(RuntimeError, match="refused"):
@@ -167,6 +170,32 @@ def test_lost_in_a_teardown_is_503(app: Flask) -> None:
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert answer.mimetype == "application/problem+json"
     assert "X-Paid" not in answer.headers
+
+
+def test_lost_in_the_view_is_told_to_its_application(app: Flask) -> None:
+    """To a handler of its own, before the functions that commit."""
+    told: list[str] = []
+
+    @app.errorhandler(LockLost)
+    def answer(error: LockLost) -> tuple[str, int]:
+        told.append(str(error.reason))
+        return "lost", 500
+
+    @app.teardown_request
+    def end(_error: BaseException | None) -> None:
+        told.append("end")
+
+    @app.post("/<int:id>")
+    @locked
+    def lose(id: int) -> str:  # noqa: A002
+        for seen in get_locks(app).list():
+            get_locks(app).force_release(seen, reason="test")
+        with pytest.raises(LockLost):
+            get_held().extend()
+        return str(id)
+
+    assert app.test_client().post("/7").text == "lost"
+    assert told == ["forced", "end"]
 
 
 def test_a_loss_is_not_put_in_place_of_an_error(app: Flask) -> None:
