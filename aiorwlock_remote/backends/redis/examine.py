@@ -19,8 +19,8 @@ _SMALL_SKEW = 0.1
 """Clock difference in seconds up to which the finding is "good"."""
 _EVENTS = frozenset("gx$A")
 _ENOUGH_BUFFER = 1 << 20
-"""Bytes of replies and messages that 3,000 requests at once need. One request needs more
-than 16 kB, as the server counts in blocks."""
+"""Bytes of replies and messages that 3,000 requests at once need. One request needs
+more than 16 kB, as the server counts in blocks."""
 
 
 async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:

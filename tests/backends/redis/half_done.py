@@ -1,8 +1,8 @@
 """Steps that the server stops at one of their calls, and what every client finds then.
 
-The scripts run in the simulated server's data. ``Refusals`` refuses a call of the script:
-the n-th, every one from the n-th on, or each with a certain command (the right for it is
-missing). A ``Case`` says who holds and waits, and which step is refused.
+The scripts run on the data of a simulated server. A ``Refusal`` refuses a call of the
+script: the n-th, every one from the n-th on, or each with a certain command (the right
+for it is missing). A ``Case`` says who holds and waits, and which step is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ START = 1_700_000_000 * SECOND
 
 
 class Refusal(NamedTuple):
-    """Which calls are refused: of ``command``, or the ``first`` one and perhaps more."""
+    """Which calls are refused: of ``command``, or the ``first``.
+
+    ``lasting``: and all calls after the first.
+    """
 
     command: bytes = b""
     first: int = 0
@@ -99,11 +102,11 @@ class StoppingServer:
 
 
 class StoppingRunner(LuaRunner):
-    """Runs the scripts of all servers: to compile them takes longer than to run them."""
+    """Runs the scripts of all servers, as compiling takes longer than running them."""
 
     server: StoppingServer
 
-    def _command(self, name: bytes, *args: Any) -> Any:
+    def _command(self, name: bytes, *args: Any) -> Any:  # noqa: ANN401 - as the base
         if not self.server.refuses(name):
             return super()._command(name, *args)
         text = (
@@ -130,7 +133,8 @@ class Shop:
         script, args = encode(self.keys, command, client)
         raw = self.server.ask(script, args)
         if isinstance(raw, Exception):
-            raise AssertionError(f"{command}: {type(raw).__name__}: {raw}") from raw
+            text = f"{command}: {type(raw).__name__}: {raw}"
+            raise AssertionError(text) from raw  # noqa: TRY004 - somebody is harmed
         reply, _, _ = decode_step(command, raw)
         return reply
 
@@ -152,7 +156,7 @@ class Shop:
     def look(self) -> Snapshot:
         raw = self.server.ask(self.keys.look, self.keys.args)
         if isinstance(raw, Exception):
-            raise AssertionError(f"look: {raw}") from raw
+            raise AssertionError(f"look: {raw}") from raw  # noqa: TRY004 - as in do
         return decode_look(self.keys.resource, raw)
 
 
