@@ -272,11 +272,11 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     came = [*known, (good, ask(WRITE, "k")), (bad, waits), (good, Release("k"))]
     yield case("enter from the queue", came, waits, new=("x",))
     mine = (bad, ask(READ, "m", **wants))
-    for name, before, others in (
+    for name, held, others in (
         ("last", [mine], ""),
         ("not the last", [one, mine], "g"),
     ):
-        old = [*known, *before]
+        old = [*known, *held]
         new = ("x",)
         yield case(f"release the {name} reader", old, Release("m"), others, mine=("m",))
         away = Withdraw(bad, READ, ("m",))
@@ -301,7 +301,7 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     yield case("downgrade", old, Downgrade("m", claim), mine=("m",), new=("x",))
     for mode in (READ, WRITE):
         waiting = [*old, queued(mode, good, "w", push=mode is WRITE)]
-        left = [(f"release to a {mode.name}", Release("m"))]
+        left: list[tuple[str, Command]] = [(f"release to a {mode.name}", Release("m"))]
         left.append((f"downgrade before a {mode.name}", Downgrade("m", claim)))
         for name, command in left:
             yield case(name, waiting, command, mine=("m",), new=("x",))
@@ -365,11 +365,11 @@ def permit_cases(lease: int | None) -> Iterator[Case]:
     came = [(good, ask(PERMIT, "g", limit=1)), (bad, waits), (good, Release("g"))]
     yield case("enter from the queue", came, waits, new=("x",))
     mine = (bad, ask(PERMIT, "m", **wants))
-    for name, before, others in (
+    for name, held, others in (
         ("last", [mine], ""),
         ("not the last", [one, mine], "g"),
     ):
-        old = [*known, *before]
+        old = [*known, *held]
         yield case(f"release the {name}", old, Release("m"), others, mine=("m",))
         away = Withdraw(bad, PERMIT, ("m",))
         yield case(f"withdraw the {name}", old, away, others, mine=("m",))
@@ -379,7 +379,7 @@ def permit_cases(lease: int | None) -> Iterator[Case]:
         yield case(f"adopt the {name}", old, adopts, others, mine=("m",), new=("x",))
         forced = ForceRelease(holder_of("m"), START + 10 * SECOND)
         yield case(f"force the {name}", old, forced, others, mine=("m",))
-        waiting = [*old, queued(PERMIT, good, "w", limit=len(before))]
+        waiting = [*old, queued(PERMIT, good, "w", limit=len(held))]
         yield case(
             f"release the {name} to a waiter",
             waiting,
