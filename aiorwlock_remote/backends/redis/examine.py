@@ -18,6 +18,9 @@ Send = Callable[..., Awaitable[Any]]
 _SMALL_SKEW = 0.1
 """Clock difference in seconds up to which the finding is "good"."""
 _EVENTS = frozenset("gx$A")
+_ENOUGH_BUFFER = 1 << 20
+"""Bytes of replies and messages that 3,000 requests at once need. One request needs
+more than 16 kB, as the server counts in blocks."""
 
 
 async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
@@ -32,6 +35,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
     yield await _skew(send, clock)
     yield _persistence(info, await _setting(send, "appendfsync"))
     yield _memory(info, await _setting(send, "maxmemory-policy"))
+    yield _buffers(await _setting(send, "client-output-buffer-limit"))
     yield _events(await _setting(send, "notify-keyspace-events"))
     yield await _kill(send)
 
@@ -133,6 +137,25 @@ def _memory(info: dict[str, str], policy: str | None) -> Finding:
     meaning = "locks can be evicted like any key: two holders; give locks a server with"
     meaning += " maxmemory-policy noeviction"
     return Finding("memory", f"{limit}, {policy}", meaning, "bad")
+
+
+def _buffers(limits: str | None) -> Finding:
+    name = "buffers"
+    if limits is None:
+        return Finding(name, "not told", "1 MB for pubsub clients is enough", "note")
+    words = limits.split()
+    at = words.index("pubsub") + 1
+    hard, soft, seconds = map(int, words[at : at + 3])
+    limit = min((n for n in (hard, 0 if seconds else soft) if n), default=0)
+    if not limit:
+        return Finding(name, "no limit for pubsub", "replies are never cut off")
+    value = f"{limit // 1024} kB for pubsub"
+    if limit >= _ENOUGH_BUFFER:
+        return Finding(name, value, "replies are never cut off")
+    # A connection that subscribes counts as a pubsub client for all its replies.
+    meaning = "the server closes connections with many replies at once; 1 MB is enough"
+    meaning += " (client-output-buffer-limit pubsub)"
+    return Finding(name, value, meaning, "bad")
 
 
 def _events(flags: str | None) -> Finding:

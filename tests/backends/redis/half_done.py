@@ -1,8 +1,8 @@
 """Steps that the server stops at one of their calls, and what every client finds then.
 
-The scripts run in the simulated server's data. ``Refusals`` refuses a call of the script:
-the n-th, every one from the n-th on, or each with a certain command (the right for it is
-missing). A ``Case`` says who holds and waits, and which step is refused.
+The scripts run on the data of a simulated server. A ``Refusal`` refuses a call of the
+script: the n-th, every one from the n-th on, or each with a certain command (the right
+for it is missing). A ``Case`` says who holds and waits, and which step is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ START = 1_700_000_000 * SECOND
 
 
 class Refusal(NamedTuple):
-    """Which calls are refused: of ``command``, or the ``first`` one and perhaps more."""
+    """Which calls are refused: of ``command``, or the ``first``.
+
+    ``lasting``: and all calls after the first.
+    """
 
     command: bytes = b""
     first: int = 0
@@ -99,11 +102,11 @@ class StoppingServer:
 
 
 class StoppingRunner(LuaRunner):
-    """Runs the scripts of all servers: to compile them takes longer than to run them."""
+    """Runs the scripts of all servers, as compiling takes longer than running them."""
 
     server: StoppingServer
 
-    def _command(self, name: bytes, *args: Any) -> Any:
+    def _command(self, name: bytes, *args: Any) -> Any:  # noqa: ANN401 - as the base
         if not self.server.refuses(name):
             return super()._command(name, *args)
         text = (
@@ -130,7 +133,8 @@ class Shop:
         script, args = encode(self.keys, command, client)
         raw = self.server.ask(script, args)
         if isinstance(raw, Exception):
-            raise AssertionError(f"{command}: {type(raw).__name__}: {raw}") from raw
+            text = f"{command}: {type(raw).__name__}: {raw}"
+            raise AssertionError(text) from raw  # noqa: TRY004 - somebody is harmed
         reply, _, _ = decode_step(command, raw)
         return reply
 
@@ -152,7 +156,7 @@ class Shop:
     def look(self) -> Snapshot:
         raw = self.server.ask(self.keys.look, self.keys.args)
         if isinstance(raw, Exception):
-            raise AssertionError(f"look: {raw}") from raw
+            raise AssertionError(f"look: {raw}") from raw  # noqa: TRY004 - as in do
         return decode_look(self.keys.resource, raw)
 
 
@@ -268,11 +272,11 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     came = [*known, (good, ask(WRITE, "k")), (bad, waits), (good, Release("k"))]
     yield case("enter from the queue", came, waits, new=("x",))
     mine = (bad, ask(READ, "m", **wants))
-    for name, before, others in (
+    for name, held, others in (
         ("last", [mine], ""),
         ("not the last", [one, mine], "g"),
     ):
-        old = [*known, *before]
+        old = [*known, *held]
         new = ("x",)
         yield case(f"release the {name} reader", old, Release("m"), others, mine=("m",))
         away = Withdraw(bad, READ, ("m",))
@@ -297,7 +301,7 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     yield case("downgrade", old, Downgrade("m", claim), mine=("m",), new=("x",))
     for mode in (READ, WRITE):
         waiting = [*old, queued(mode, good, "w", push=mode is WRITE)]
-        left = [(f"release to a {mode.name}", Release("m"))]
+        left: list[tuple[str, Command]] = [(f"release to a {mode.name}", Release("m"))]
         left.append((f"downgrade before a {mode.name}", Downgrade("m", claim)))
         for name, command in left:
             yield case(name, waiting, command, mine=("m",), new=("x",))
@@ -361,11 +365,11 @@ def permit_cases(lease: int | None) -> Iterator[Case]:
     came = [(good, ask(PERMIT, "g", limit=1)), (bad, waits), (good, Release("g"))]
     yield case("enter from the queue", came, waits, new=("x",))
     mine = (bad, ask(PERMIT, "m", **wants))
-    for name, before, others in (
+    for name, held, others in (
         ("last", [mine], ""),
         ("not the last", [one, mine], "g"),
     ):
-        old = [*known, *before]
+        old = [*known, *held]
         yield case(f"release the {name}", old, Release("m"), others, mine=("m",))
         away = Withdraw(bad, PERMIT, ("m",))
         yield case(f"withdraw the {name}", old, away, others, mine=("m",))
@@ -375,7 +379,7 @@ def permit_cases(lease: int | None) -> Iterator[Case]:
         yield case(f"adopt the {name}", old, adopts, others, mine=("m",), new=("x",))
         forced = ForceRelease(holder_of("m"), START + 10 * SECOND)
         yield case(f"force the {name}", old, forced, others, mine=("m",))
-        waiting = [*old, queued(PERMIT, good, "w", limit=len(before))]
+        waiting = [*old, queued(PERMIT, good, "w", limit=len(held))]
         yield case(
             f"release the {name} to a waiter",
             waiting,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import anyio.to_thread
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import AcquireUncertain, BackendError, LockTimeout, connect
 from aiorwlock_remote.cli.main import main
 from aiorwlock_remote.ports import Finding
 from tests.servers.fix_redis import StartRedis
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ async def test_a_plain_server(start_redis: StartRedis) -> None:
     found = await findings(server.url)
     assert list(found) == [
         *("latency", "waiting", "version", "role", "clock"),
-        *("persistence", "memory", "events", "rights"),
+        *("persistence", "memory", "buffers", "events", "rights"),
     ]
     assert found["version"].value.startswith("Valkey " if is_valkey else "Redis ")
     assert found["role"].value == "primary"
@@ -68,6 +69,47 @@ async def test_a_limit_without_eviction_is_fine(start_redis: StartRedis) -> None
     )
 
 
+LIMIT = "client-output-buffer-limit"
+
+
+@pytest.mark.parametrize(
+    ("limit", "rating"),
+    [
+        ("pubsub 32kb 0 0", "bad"),
+        ("pubsub 0 32kb 0", "bad"),  # a soft limit for no time is a hard one
+        ("pubsub 1mb 32kb 60", "good"),
+        ("pubsub 0 0 0", "good"),
+    ],
+)
+async def test_buffers_that_are_too_small(
+    redis_server: RedisServer, limit: str, rating: str
+) -> None:
+    _, before = redis_server.ask("CONFIG", "GET", LIMIT)
+    redis_server.ask("CONFIG", "SET", LIMIT, limit)
+    try:
+        assert (await findings(redis_server.url))["buffers"].rating == rating
+    finally:
+        redis_server.ask("CONFIG", "SET", LIMIT, before)
+
+
+@pytest.mark.no_uvloop("it is about the server")
+async def test_the_least_buffer_that_grants(redis_server: RedisServer) -> None:
+    """What the page says: with 16 kB nothing is granted, with 32 kB a lock is."""
+    _, before = redis_server.ask("CONFIG", "GET", LIMIT)
+    try:
+        for limit, is_enough in ((16, False), (32, True)):
+            redis_server.ask("CONFIG", "SET", LIMIT, f"pubsub {limit}kb 0 0")
+            async with connect(redis_server.url) as locks:
+                lock = locks.mutex("order", limit, lease=1)
+                try:
+                    async with lock.acquire(timeout=2):
+                        assert is_enough
+                except (AcquireUncertain, BackendError, LockTimeout):
+                    assert not is_enough
+    finally:
+        redis_server.ask("CONFIG", "SET", LIMIT, before)
+
+
 async def test_replicas_are_told_of(start_redis: StartRedis) -> None:
     primary, replica = start_redis(), start_redis()
     replica.ask("REPLICAOF", "127.0.0.1", primary.port)
@@ -84,7 +126,7 @@ async def test_a_user_who_may_not_ask(start_redis: StartRedis) -> None:
         users=["bob on >secret ~* &* +@all -info -config -client|kill"]
     )
     found = await findings(f"redis://bob:secret@127.0.0.1:{server.port}/0")
-    for name in ("version", "role", "persistence", "events"):
+    for name in ("version", "role", "persistence", "buffers", "events"):
         assert found[name].value == "not told", name
         assert found[name].rating == "note"
     assert found["rights"].value == "no CLIENT KILL"

@@ -16,6 +16,7 @@ from aiorwlock_remote import (
     AcquireUncertain,
     BadRecord,
     LockBusy,
+    LockLost,
     Locks,
     LockTimeout,
     Unsupported,
@@ -102,6 +103,13 @@ ASKS: dict[str, Callable[[Locks, float | None], Awaitable[Got]]] = {
     "of_a_set": of_a_set,
     "occupied": occupied,
 }
+
+
+async def permits(locks: Locks, lease: float | None) -> Got:
+    return await locks.semaphore(*NAME, limit=3, lease=lease).try_acquire()
+
+
+BESIDE = {"reader": reader, "pair_reader": pair_reader, "permits": permits}
 EXCLUSIVE = {"reader": "writer", "pair_reader": "pair_writer"}
 """Who gets in only if no reader was left behind."""
 
@@ -146,6 +154,53 @@ async def test_it_is_free_again(
                 for then in (kind, EXCLUSIVE.get(kind, kind)):
                     await wait_until(partial(_in_and_out, others, then), 6)
     assert failed
+
+
+@pytest.mark.parametrize("kind", ["reader", "pair_reader", "permits"])
+async def test_a_good_holder_beside_holds_on(
+    fresh_redis: RedisServer, kind: str
+) -> None:
+    """Somebody without a right joins, moves and leaves; the table has all cases."""
+    server, refused = fresh_redis, set[str]()
+    with user(server, ALL) as url:
+        for right in (*WRITES, "del"):
+            server.ask("FLUSHALL")
+            server.ask("ACL", "SETUSER", "locks", f"+{right}")
+            async with connect(url) as locks, connect(server.url) as others:
+                beside = [await BESIDE[kind](own, 60) for own in (others, locks)]
+                detached = beside[1].detach()
+                server.ask("ACL", "SETUSER", "locks", f"-{right}")
+                for step in (BESIDE[kind](locks, None), locks.adopt(detached)):
+                    try:
+                        got = await step
+                        await got.release()
+                    except (Unsupported, AcquireUncertain):
+                        refused.add(right)
+                    except LockLost:
+                        pass  # a step before has ended what it had adopted
+                await beside[0].extend()
+                shown = [lock async for lock in others.list()]
+                assert len(shown) == 1, right
+                assert [lock async for lock in others.stale(older_than=60)] == []
+                assert await beside[0].release() is not False, right
+                server.ask("ACL", "SETUSER", "locks", f"+{right}")
+    assert {"hset", "zadd", "hdel", "zrem"} <= refused
+
+
+@pytest.mark.parametrize("kind", ["mutex", "reader", "permit"])
+async def test_a_release_without_del_frees_the_lock(
+    fresh_redis: RedisServer, kind: str
+) -> None:
+    """Also of a grant without end: the next step deletes the mutex key."""
+    with user(fresh_redis, ALL) as url:
+        async with connect(url) as locks, connect(fresh_redis.url) as others:
+            held = await ASKS[kind](locks, None)
+            fresh_redis.ask("ACL", "SETUSER", "locks", "-del")
+            with pytest.raises(Unsupported):
+                await held.release()
+            for then in (kind, EXCLUSIVE.get(kind, kind)):
+                assert await _in_and_out(others, then)
+            fresh_redis.ask("ACL", "SETUSER", "locks", "+del")
 
 
 async def test_a_published_call_can_be_released(fresh_redis: RedisServer) -> None:

@@ -25,7 +25,7 @@
 -- The published score is what others read. It is the last write of a step that takes a mutex,
 -- and the first of one that gives it back: a step that is stopped at any of its calls leaves
 -- grants without their score, which hold nothing, and places without an expiry, which the next
--- step drops (test_half_done_recipes.py).
+-- step drops (test_half_done_table.py).
 
 local SET, STATE, QUEUE = KEYS[1], KEYS[2], KEYS[3]
 local WINDOW = 100000  -- µs that a place which was called blocks those behind it

@@ -25,7 +25,6 @@ local door = {
   held = 0,
   limits = {}, -- how many permits are held, by their limit
 }
-record.number_in(stored[6], 'places')
 if stored[9] ~= 'never' then record.number_in(stored[9], 'keep') end
 for ending in string.gmatch(door.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
@@ -165,10 +164,8 @@ end
 
 -- A step that was stopped may have written an entry, or its removal, and not the state.
 local places = record.number_in(stored[6], 'places')
-if places > 0 or typed('hash', 'HLEN', QUEUE) > 0 then
-  flat_queue = typed('hash', 'HGETALL', QUEUE)
-  if 2 * places ~= #flat_queue then step.changed, stored[9] = true, '' end
-end
+flat_queue = typed('hash', 'HGETALL', QUEUE)
+if 2 * places ~= #flat_queue then step.changed, stored[9] = true, '' end
 for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, limit, who = match(

@@ -113,7 +113,7 @@ function save.delete_key()
   if type(answer) == 'table' then save.refusal, save.was = answer, step.outdated or seat_value end
 end
 
--- Write what has changed, in the order of record.lua.
+-- Write what has changed, in the order of record.lua (docs/architecture.md).
 function save.write(foreign)
   local value, ends = nil, nil
   if not foreign and door.held > 0 then

@@ -35,7 +35,7 @@ function record.score_in(entry)
 end
 
 -- A step may be stopped at any of its calls, as the right for one of them is missing. What it
--- wrote stays, so a step writes in this order (save.write; test_half_done.py):
+-- wrote stays, so a step writes in this order (save.write; test_half_done_table.py):
 --
 --   1. What means nothing without the state: tickets in the sorted set. Queue entries.
 --      A ticket comes to the sorted set before the state has it, and leaves it after: if a step
