@@ -94,6 +94,8 @@ async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
 
 async def test_without_it_they_poll(tables: str) -> None:
     async with connect(unheard(tables)) as locks, connect(unheard(tables)) as others:
+        (told,) = [f async for f in locks.examine() if f.name == "waiting"]
+        assert (told.value, told.meaning) == ("polls", "cheap looks every 5 to 250 ms")
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
