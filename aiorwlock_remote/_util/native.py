@@ -167,10 +167,8 @@ class NativeThread:
             self._function()
         finally:
             self._running.release()
-            # A thread that has waited in a patched function has a hub of its own. Its
-            # loop goes with the last socket that was made here: a socket that is
-            # collected after its loop ends the process (test_gevent.py).
-            sys.modules["gevent"].get_hub().destroy(destroy_loop=False)
+            # The hub, which a thread that has waited in a patched function has, is not
+            # destroyed: its sockets may be closed later, by another thread.
 
 
 def make_thread(function: Callable[[], object], name: str) -> Thread:
