@@ -70,17 +70,23 @@ async def test_the_address_that_a_client_forces_is_used_without_its_name() -> No
     assert await _primary_of(pool, None) == ("10.0.0.9", 6379)
 
 
-@pytest.mark.parametrize("forced", [None, "10.0.0.9"])
-@pytest.mark.parametrize("library", [Sentinel, ValkeySentinel], ids=["redis", "valkey"])
+@pytest.mark.parametrize(
+    ("library", "settings"),
+    [
+        pytest.param(Sentinel, {}, id="redis"),
+        pytest.param(Sentinel, {"force_master_ip": "10.0.0.9"}, id="forced"),
+        pytest.param(ValkeySentinel, {}, id="valkey"),
+    ],
+)
 async def test_the_primary_that_was_named_to_us_is_found_by_the_clients_code(
     library: Any,  # noqa: ANN401 - of either library
-    forced: str | None,
+    settings: dict[str, str],
 ) -> None:
     """No Sentinel is asked again: it would list the former primary for a while."""
-    manager = library([("127.0.0.1", 9)], min_other_sentinels=2, force_master_ip=forced)
+    manager = library([("127.0.0.1", 9)], min_other_sentinels=2, **settings)
     pool = SentinelConnectionPool("primary", manager)  # type: ignore[no-untyped-call]
     named = await _primary_of(pool, ("10.0.0.2", 6380))
-    assert named == (forced or "10.0.0.2", 6380)
+    assert named == (settings.get("force_master_ip", "10.0.0.2"), 6380)
 
 
 async def test_a_hiredis_that_does_not_tell_pushes(
