@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from valkey.asyncio.sentinel import Sentinel as ValkeySentinel
 
-from aiorwlock_remote import BackendUnavailable, Unsupported, connect
+from aiorwlock_remote import Unsupported, connect
 from aiorwlock_remote.backends.redis import RedisBackend, hiredis_reader
 from aiorwlock_remote.backends.redis.clients.connections import _primary_of
-from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
-from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.asyncio
@@ -71,26 +70,23 @@ async def test_the_address_that_a_client_forces_is_used_without_its_name() -> No
     assert await _primary_of(pool, None) == ("10.0.0.9", 6379)
 
 
-async def test_a_sentinel_that_names_the_former_primary_is_passed_over() -> None:
-    """It has not heard of the failover yet: the next one is asked."""
-    former, new = ("10.0.0.1", 6379), ("10.0.0.2", 6379)
-
-    class Outdated(Sentinel):
-        async def discover_master(self, service_name: str) -> tuple[str, int]:
-            assert service_name == "primary"
-            (asked,) = self.sentinels
-            first = asked.connection_pool.connection_kwargs["port"] == 1
-            return former if first else new
-
-    servers = [("127.0.0.1", 1), ("127.0.0.1", 2)]
-    pool = SentinelConnectionPool("primary", Outdated(servers))  # type: ignore[no-untyped-call]
-    finder = PrimaryFinder(Sentinels("primary", ()), SystemClock())
-    assert await _primary_of(pool, finder) == former
-    finder.was_left = lambda server: server == former  # type: ignore[method-assign]
-    assert await _primary_of(pool, finder) == new
-    finder.was_left = lambda server: True  # type: ignore[method-assign]  # noqa: ARG005
-    with pytest.raises(BackendUnavailable, match="before the failover"):
-        await _primary_of(pool, finder)
+@pytest.mark.parametrize(
+    ("library", "settings"),
+    [
+        pytest.param(Sentinel, {}, id="redis"),
+        pytest.param(Sentinel, {"force_master_ip": "10.0.0.9"}, id="forced"),
+        pytest.param(ValkeySentinel, {}, id="valkey"),
+    ],
+)
+async def test_the_primary_that_was_named_to_us_is_found_by_the_clients_code(
+    library: Any,  # noqa: ANN401 - of either library
+    settings: dict[str, str],
+) -> None:
+    """No Sentinel is asked again: it would list the former primary for a while."""
+    manager = library([("127.0.0.1", 9)], min_other_sentinels=2, **settings)
+    pool = SentinelConnectionPool("primary", manager)  # type: ignore[no-untyped-call]
+    named = await _primary_of(pool, ("10.0.0.2", 6380))
+    assert named == (settings.get("force_master_ip", "10.0.0.2"), 6380)
 
 
 async def test_a_hiredis_that_does_not_tell_pushes(
