@@ -52,9 +52,14 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   -- The last holder leaves: delete the mutex key, and write these fields of the state.
   local function leave(...)
     local answer = try('DEL', SEAT)
-    local refused = type(answer) == 'table'
-    call('HSET', STATE, 'seat', '', 'was', refused and seat or '', 'updated', now_text, ...)
-    if refused then error(answer) end
+    if type(answer) == 'table' then
+      call('HSET', STATE, 'seat', '', 'was', seat, 'updated', now_text, ...)
+      error(answer)
+    elseif (stored[17] or '') ~= '' then
+      call('HSET', STATE, 'seat', '', 'was', '', 'updated', now_text, ...)
+    else
+      call('HSET', STATE, 'seat', '', 'updated', now_text, ...)
+    end
     return 1
   end
 
@@ -157,7 +162,9 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
       if op == 'r' then
         if places == '' and try('GET', SEAT) == seat then
-          return leave('writer', '', 'admit_upto', stored[3] or '', 'admit_until', '')
+          local number = stored[3] or ''
+          if number == '' then return leave('writer', '') end
+          return leave('writer', '', 'admit_upto', number, 'admit_until', '')
         elseif match(places, '^[1-9]%d?%d?$') and hand_over() then
           return 1
         end
