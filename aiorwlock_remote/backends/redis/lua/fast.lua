@@ -15,10 +15,10 @@
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed, 16 readers,
 -- 17 was.
 --
--- Writes come in the order of record.lua, with one exception: a writer's SET NX, which is also
--- the look whether the lock is free, comes before the state. If the state cannot be written,
--- the key is deleted again; if that is refused as well, the key has a TTL, and the writer's
--- ticket, which withdraws it.
+-- Writes come in the order of record.lua, with an exception for w and h: a writer's mutex key
+-- comes before the state, as SET NX is also the look whether the lock is free, and a local
+-- hand-over needs no `was` then. If the state cannot be written, the key is set back; if that
+-- is refused as well, the key has a TTL, and the writer's ticket, which withdraws it.
 --
 -- Damaged values and keys of another type fall through, too: `try` returns an error
 -- instead of a value, which fits no condition. record.lua reports the damage.
@@ -190,21 +190,28 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
           and try('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
-          writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
-          if more == '0' then
-            if place then call('HDEL', QUEUE, 'w:' .. own) end
-            call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
-              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
-              'places', '')
-          else
-            local number = format('%d', (tonumber(stored[3]) or 0) + 1)
+          local number = nil
+          if more ~= '0' then
+            number = format('%d', (tonumber(stored[3]) or 0) + 1)
             call('HSET', QUEUE, 'w:' .. own, format('%s,%s,%d,%s,%s,,%s', number, since,
               now + life, window, more, who))
-            call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
-              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
-              'number', number)
+          elseif place then
+            call('HDEL', QUEUE, 'w:' .. own)
           end
           call('SET', SEAT, value, 'PXAT', format('%d', ms))
+          writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
+          local answer
+          if number then
+            answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns), 'number', number)
+          else
+            answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns), 'places', '')
+          end
+          if type(answer) == 'table' then
+            try('SET', SEAT, seat, 'PXAT', format('%d', ceil(expires / 1000)))
+            error(answer)
+          end
           return {fence, now}
         end
       end
