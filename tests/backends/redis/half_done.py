@@ -265,18 +265,19 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     yield case("join two readers", [*known, *two], joins, "gf", new=("x",))
     for mode in (READ, WRITE):
         waits = queued(mode, bad, "x", **wants)[1]
-        held = [*known, (good, ask(WRITE, "g"))]
-        yield case(f"wait to {mode.name} for a writer", held, waits, "g", new=("x",))
+        writer = (good, ask(WRITE, "g"))
+        before = (*known, writer)
+        yield case(f"wait to {mode.name} for a writer", before, waits, "g", new=("x",))
     waits = queued(WRITE, bad, "x", **wants)[1]
     yield case("wait for readers", [*known, *two], waits, "gf", new=("x",))
     came = [*known, (good, ask(WRITE, "k")), (bad, waits), (good, Release("k"))]
     yield case("enter from the queue", came, waits, new=("x",))
     mine = (bad, ask(READ, "m", **wants))
-    for name, held, others in (
+    for name, there, others in (
         ("last", [mine], ""),
         ("not the last", [one, mine], "g"),
     ):
-        old = [*known, *held]
+        old = [*known, *there]
         new = ("x",)
         yield case(f"release the {name} reader", old, Release("m"), others, mine=("m",))
         away = Withdraw(bad, READ, ("m",))

@@ -126,7 +126,10 @@ FAULTS = (
     ("(limit or most) == most and held < tonumber(most)", "held < tonumber(most)"),
     ("(limit or most) == most and held < tonumber(most)", "(limit or most) == most"),
     ("if last >= now then fence, fence_text", "if false then fence, fence_text"),
-    ("and not try('ZSCORE', PERMITS, ARGV[5])", ""),
+    (
+        "try('ZADD', PERMITS, 'NX', text, ARGV[5]) == 1",
+        "try('ZADD', PERMITS, text, ARGV[5])",
+    ),
     ("if held == 0 then call('PEXPIREAT', PERMITS, stored[9]) end", ""),
     ("if held == 0 or ends > tonumber(latest) then", "if held == 0 then"),
     ("then latest = others[#others - 2] end", "then latest = others[#others] end"),

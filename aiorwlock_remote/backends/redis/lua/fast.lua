@@ -17,10 +17,10 @@
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed, 16 readers,
 -- 17 was.
 --
--- Writes come in the order of record.lua, with one exception: a writer's SET NX, which is also
--- the look whether the lock is free, comes before the state. If the state cannot be written,
--- the key is deleted again; if that is refused as well, the key has a TTL, and the writer's
--- ticket, which withdraws it.
+-- Writes come in the order of record.lua, with an exception for w and h: a writer's mutex key
+-- comes before the state, as SET NX is also the look whether the lock is free, and a local
+-- hand-over needs no `was` then. If the state cannot be written, the key is set back; if that
+-- is refused as well, the key has a TTL, and the writer's ticket, which withdraws it.
 --
 -- Damaged values and keys of another type fall through, too: `try` returns an error
 -- instead of a value, which fits no condition. record.lua reports the damage.
@@ -55,9 +55,14 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   -- The last holder leaves: delete the mutex key, and write these fields of the state.
   local function leave(...)
     local answer = try('DEL', SEAT)
-    local refused = type(answer) == 'table'
-    call('HSET', STATE, 'seat', '', 'was', refused and seat or '', 'updated', now_text, ...)
-    if refused then error(answer) end
+    if type(answer) == 'table' then
+      call('HSET', STATE, 'seat', '', 'was', seat, 'updated', now_text, ...)
+      error(answer)
+    elseif (stored[17] or '') ~= '' then
+      call('HSET', STATE, 'seat', '', 'was', '', 'updated', now_text, ...)
+    else
+      call('HSET', STATE, 'seat', '', 'updated', now_text, ...)
+    end
     return 1
   end
 
@@ -175,7 +180,9 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
       if op == 'r' then
         if places == '' and try('GET', SEAT) == seat then
-          return leave('writer', '', 'admit_upto', stored[3] or '', 'admit_until', '')
+          local number = stored[3] or ''
+          if number == '' then return leave('writer', '') end
+          return leave('writer', '', 'admit_upto', number, 'admit_until', '')
         elseif places ~= '' and hand_over() then
           return 1
         end
@@ -202,21 +209,27 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           and try('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
+          local answer
           if more == '0' then
-            call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
+            call('SET', SEAT, value, 'PXAT', format('%d', ms))
+            answer = try('HSET', STATE, 'last', fence_text, 'seat', value,
               'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
               unpack(place and {'queue', '', own_place, ''} or {}))
-            if place then remove_own_place() end
           else
             local number = format('%d', (tonumber(stored[3]) or 0) + 1)
             call('ZADD', QUEUE, number, 'w:' .. own)
-            call('HSET', STATE, own_place, format('%s,%s,%d,%s,%s,,%s', number, since,
-              now + life, window, more, who), 'queue', format('1,%s,0,0,%d,%d,0,0', more,
-              now + life, now + life), 'last', fence_text, 'seat', value, 'was', seat,
-              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
-              'number', number)
+            call('SET', SEAT, value, 'PXAT', format('%d', ms))
+            answer = try('HSET', STATE, own_place, format('%s,%s,%d,%s,%s,,%s', number,
+              since, now + life, window, more, who), 'queue',
+              format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life),
+              'last', fence_text, 'seat', value, 'updated', now_text, 'writer', writer,
+              'turns', format('%d', turns), 'number', number)
           end
-          call('SET', SEAT, value, 'PXAT', format('%d', ms))
+          if type(answer) == 'table' then
+            try('SET', SEAT, seat, 'PXAT', format('%d', ceil(expires / 1000)))
+            error(answer)
+          end
+          if more == '0' and place then remove_own_place() end
           return {fence, now}
         end
       end
