@@ -40,6 +40,11 @@ async def told(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     raise AssertionError("the stream has ended")
 
 
+async def another_scan(store: FakeStore) -> None:
+    before = store.scans
+    await until(lambda: store.scans > before)
+
+
 async def until_closed(store: FakeStore, times: int = 1) -> None:
     await until(lambda: store.closed >= times)
 
@@ -128,8 +133,7 @@ async def test_viewers_that_do_not_read_cost_no_message_each(
     monkeypatch.setattr(board._model, "encoded", encoded)
     async with board.viewing():
         for number in range(5):
-            scans = store.scans
-            await until(lambda scans=scans: store.scans > scans)
+            await another_scan(store)
             store.found[number] = order(number, holder(fence=99))
             stream = board.messages()
             parts = [await anext(stream)]
