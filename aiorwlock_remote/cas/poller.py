@@ -16,7 +16,8 @@ from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
-from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MAX_POLL, MICROS
 from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, WakeCallback
@@ -29,6 +30,9 @@ SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
 """Seconds of the pause after a change, and the factor from one pause to the next."""
 MAX_READS_PER_SECOND = 100
 """Upper limit of one process's reads, however many resources it waits for."""
+PAUSE_PER_WAITER = 0.01
+"""Seconds by which each waiter ahead makes the pauses longer, up to ``MAX_POLL``. A turn
+takes so long at least, so that a waiter reads again before its own."""
 REPEAT_INTERVAL = 1.0
 """Seconds until the same reason wakes a waiter again: its request may have failed."""
 
@@ -186,14 +190,14 @@ class StatePoller:
     ) -> None:
         if self._watched.get(resource) is not watch:
             return
-        longest, aimed = self._intervals.far, math.inf
+        longest, shortest, aimed = self._intervals.far, 0.0, math.inf
         if read.error is not None:  # the waiters' own requests report the failure
             log_event(log, "watch_failed", logging.DEBUG, error=str(read.error))
             watch.pause = longest
         else:
             state = read.result()
             self._saw(resource, state)
-            longest, aimed = self._judge(resource, watch, state, sent_at)
+            longest, shortest, aimed = self._judge(resource, watch, state, sent_at)
         watch.hinted = False
         if self._watched.get(resource) is not watch:
             return
@@ -204,7 +208,7 @@ class StatePoller:
         watch.pause = min(watch.pause * PAUSE_GROWTH, longest)
         if self.hints_come:
             watch.pause = self._intervals.hinted
-        pause = max(watch.pause, len(self._watched) / MAX_READS_PER_SECOND)
+        pause = max(watch.pause, shortest, len(self._watched) / MAX_READS_PER_SECOND)
         watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
         if self._changed is not None:
             self._changed.set()
@@ -215,7 +219,10 @@ class StatePoller:
         watch: _PolledResource,
         state: StoredState,
         sent_at: float,
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float, float]:
+        """Wake the waiters if it is their turn. Return the limits of the next pause,
+        and in how many seconds something ends by time alone, all in seconds.
+        """
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
         doorman, _ = peek(record, state.seat, now)
@@ -237,8 +244,11 @@ class StatePoller:
             found = ("no entry", state.mark), 0
         is_next = self._client_id in waits[:1]
         longest = self._intervals.near if is_next else self._intervals.far
+        turns = _turns_ahead(doorman, self._client_id)
+        shortest = min(MAX_POLL, PAUSE_PER_WAITER * turns)
         aimed = math.inf
-        if found is not None and found[1] > 0:
+        # What ends by time alone is for those near the head to find.
+        if found is not None and found[1] > 0 and shortest <= longest:
             aimed = max(SHORTEST_PAUSE, found[1] / MICROS)
         elif found is not None:
             (before, at), clock = watch.woken, self._clock.now()
@@ -256,7 +266,7 @@ class StatePoller:
                 if self.hints_come and not watch.hinted:
                     self._on_missed()
                 self._wake(resource, 0.0, self._own_grant(doorman, state, sent_at))
-        return longest, aimed
+        return longest, shortest, aimed
 
     def _own_grant(
         self, doorman: Doorman, state: StoredState, sent_at: float
@@ -272,3 +282,16 @@ class StatePoller:
         if not any(map(doorman.has_pushed, own)):
             return None
         return PushedGrant.of(doorman.grants[0], StoreTime(shown, sent_at))
+
+
+def _turns_ahead(doorman: Doorman, client_id: str) -> int:
+    """Return how many turns of others come before that of this client, about."""
+    slot = doorman.upgrader
+    if slot is not None and slot.client_id == client_id:
+        return 0
+    for index, entry in enumerate(doorman.queue):
+        if entry.client_id == client_id:
+            # Readers enter together, and the holders of permits many at a time.
+            shared = entry.mode is Mode.READ
+            return 0 if shared else index // max(1, entry.limit)
+    return 0

@@ -34,6 +34,7 @@ from aiorwlock_remote.core.timing import (
     back_off,
     micros,
     next_poll,
+    poll_stretch,
 )
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
@@ -160,6 +161,8 @@ class ModeQueue:
         self._took = 0.0
         self._placed = False
         self._perhaps_placed = False
+        # How much longer than usual the entry lives, and its next poll may be away.
+        self._stretch = 1.0
         self._last_answer: Waiting | Granted | None = None
         self._answers = 0
         self._woken = False
@@ -248,7 +251,7 @@ class ModeQueue:
             more=more,
             waiting=len(self.waiters),
             max_waiters=None if self._placed else first.max_waiters,
-            entry_ttl=self._entry_ttl,
+            entry_ttl=round(self._entry_ttl * self._stretch),
             claim_window=self._claim_window,
             push=self._pushes,
             following=following,
@@ -460,9 +463,20 @@ class ModeQueue:
             effects.send = self._give_up_entry()
         elif self._placed and not self._woken:
             seconds = None if wait is None else wait / MICROS
-            self.due = now + next_poll(self._pace, seconds, random)
+            # The entry lives for what was asked. A longer poll needs another request
+            # first (test_who_is_far_from_the_head_polls_less_often).
+            asked, self._stretch = self._stretch, self._next_stretch()
+            stretch = min(asked, self._stretch)
+            self.due = now + next_poll(self._pace, seconds, random, stretch)
         else:
             effects.send = self.ask()
+
+    def _next_stretch(self) -> float:
+        answer = self._last_answer
+        if not isinstance(answer, Waiting):
+            return 1.0
+        # A semaphore's permits are given out to as many at a time.
+        return poll_stretch(self._pace, answer.ahead // max(1, answer.limit))
 
     def _give_up_entry(self) -> Withdraw | None:
         # The tasks it was made for left, or were turned away, meanwhile. The resource

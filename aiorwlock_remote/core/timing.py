@@ -13,6 +13,10 @@ MIN_LEASE = 0.2
 MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
 MIN_MARGIN = 0.05
+MAX_POLL = 5.0
+"""The longest poll of a waiter with many ahead of it; its entry lives for three."""
+NEAR_WAITERS = 16
+"""So many waiters at the head of a queue poll at the store's usual pace."""
 _NUMBERS = int, float
 
 
@@ -71,17 +75,34 @@ class PollPolicy:
             raise ValueError("entry_ttl must be at least three times poll_max")
 
 
-def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> float:
-    """Return the seconds until a waiter polls again; ``random`` is in [0, 1).
+def poll_stretch(pace: PollPolicy, ahead: int) -> float:
+    """Return by which factor a waiter with so many ahead of it polls less often.
 
-    ``retry_after``: seconds until the store expects a change by time alone (an expiry,
-    the end of a claim window): the waiter polls then, unless its usual poll comes
-    first.
+    Its queue entry has to live longer by the same factor. A store that wakes its
+    waiters needs their polls as a backup and to keep their entries. With the same pace
+    for all, a queue of N entries would be read N times in each interval.
+    """
+    return max(1.0, min(ahead / NEAR_WAITERS, MAX_POLL / pace.poll_max))
+
+
+def next_poll(
+    pace: PollPolicy, retry_after: float | None, random: float, stretch: float = 1.0
+) -> float:
+    """Return the seconds until a waiter polls again.
+
+    Args:
+        pace: The store's.
+        retry_after: Seconds until the store expects a change by time alone (an expiry,
+            the end of a claim window): the waiter polls then, unless its usual poll
+            comes first.
+        random: The jitter, in [0, 1).
+        stretch: The factor of ``poll_stretch``. Above 1 others are nearer to the head:
+            the change by time alone is for them to find.
     """
     # Such a store wakes the waiter then; a poll at that moment would only be traffic.
-    if pace.sees_ends:
+    if pace.sees_ends or stretch > 1.0:
         retry_after = None
-    poll = pace.poll_min + (pace.poll_max - pace.poll_min) * random
+    poll = stretch * (pace.poll_min + (pace.poll_max - pace.poll_min) * random)
     return poll if retry_after is None else min(poll, retry_after)
 
 

@@ -298,3 +298,33 @@ async def test_a_turn_that_was_not_hinted_at_is_reported(
     watcher.watch(Resource("woken", "1"))
     await a_few_steps()
     assert reads.missed.is_set()
+
+
+@pytest.mark.parametrize(("ahead", "reads_again"), [(40, False), (2, True)])
+async def test_who_is_far_from_the_head_reads_less_often(
+    ahead: int, reads_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the queue moves, and although a lease in the way ends."""
+    monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
+    clients = [*(f"other{number}" for number in range(ahead)), "g"]
+    queue = tuple(
+        QueueEntry(number, client_id, Mode.WRITE, 0, 10_000_000, 100_000)
+        for number, client_id in enumerate(clients, 1)
+    )
+    grant = Grant("t", Mode.WRITE, 1, 0, 101_000)  # in a tenth of a second
+    doorman = Doorman(1, (grant,), queue, number=len(queue), seat="t,5")
+    clock = StandingClock()
+    reads = Reads(clock)
+    reads.state = StoredState(doorman, MutexRecord("t,5", 101_000), 1)
+    watcher = watching(reads, 0.25)
+    watcher.watch(ORDER)
+    await a_few_steps()
+    clock.seconds += 0.3
+    watcher.watch(Resource("woken", "1"))  # the polling task looks at its clock
+    await a_few_steps()
+    assert reads.times == [1.0] + [1.3] * (1 + reads_again)
+    clock.seconds += 0.2
+    watcher.watch(Resource("woken", "1"))
+    await a_few_steps()
+    assert len(reads.times) == 4 + reads_again
+    watcher.close()

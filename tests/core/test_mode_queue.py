@@ -231,6 +231,37 @@ def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
     assert news.send is not None
 
 
+def test_who_is_far_from_the_head_polls_less_often() -> None:
+    """And its entry lives for three of its polls."""
+    it = lane()
+    first = it.join(waiter("a"))
+    assert first is not None
+    it.answered(Waiting(800, None), 1.0, 1.0, 0.0)
+    assert it.due == 2.0, "the entry it has lives for the usual time"
+    far = it.ask()
+    assert far is not None
+    assert far.entry_ttl / first.entry_ttl == pytest.approx(5.0 / 1.5)
+    it.answered(Waiting(800, 300_000), 2.0, 2.0, 1.0)
+    assert it.due == pytest.approx(2.0 + 5.0)
+    assert it.wake() is not None
+    it.answered(Waiting(3, 300_000), 3.0, 3.0, 0.0)
+    assert it.due == pytest.approx(3.3)
+    near = it.ask()
+    assert near is not None
+    assert near.entry_ttl == first.entry_ttl
+
+
+def test_who_waits_for_permits_counts_those_given_out_together() -> None:
+    it = lane(Mode.PERMIT)
+    task = waiter("a")
+    task.limit = 10
+    it.join(task)
+    it.answered(Waiting(80, None, limit=10), 1.0, 1.0, 0.0)
+    it.ask()
+    it.answered(Waiting(80, None, limit=10), 2.0, 2.0, 0.0)
+    assert it.due == 3.0
+
+
 def test_who_joins_a_place_has_it() -> None:
     """A task that joins an entry waits through an outage as those before it do."""
     it = lane()

@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote.core.timing import (
+    MAX_POLL,
     MAX_SECONDS,
+    NEAR_WAITERS,
     PollPolicy,
     back_off,
     check_seconds,
     micros,
     next_poll,
+    poll_stretch,
 )
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -88,3 +91,19 @@ def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
 def test_a_store_that_sees_ends_is_looked_at_when_the_poll_is_due() -> None:
     pace = PollPolicy(sees_ends=True)
     assert next_poll(pace, 0.01, 0.0) == next_poll(pace, None, 0.0) == pace.poll_min
+
+
+@given(st.integers(0, 10**6), CHANCE)
+def test_who_is_far_from_the_head_polls_less_often(ahead: int, random: float) -> None:
+    """And no less often than its entry, which lives longer by the same factor, needs.
+
+    What ends by time alone is for those near the head to find.
+    """
+    for pace in (PollPolicy(), PollPolicy(poll_max=6.0, entry_ttl=18.0)):
+        stretch = poll_stretch(pace, ahead)
+        assert 1.0 <= stretch <= poll_stretch(pace, ahead + 1)
+        poll = next_poll(pace, 0.01, random, stretch)
+        assert poll == 0.01 if stretch == 1.0 else poll >= pace.poll_min
+        assert poll <= max(MAX_POLL, pace.poll_max)
+    assert poll_stretch(PollPolicy(), NEAR_WAITERS) == 1.0
+    assert poll_stretch(PollPolicy(), 10 * NEAR_WAITERS) == MAX_POLL / 1.5
