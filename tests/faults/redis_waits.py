@@ -36,7 +36,7 @@ async def waits(server: RedisServer, lock: AnyLock) -> None:
 async def waits_at(server: RedisServer, seat: bytes) -> None:
     """The same, by the seat's name."""
     queue = b"{%b}.queue" % seat
-    await eventually(lambda: server.ask("HLEN", queue) > 0, "somebody waits")
+    await eventually(lambda: server.ask("ZCARD", queue) > 0, "somebody waits")
 
 
 async def take_turn(lock: AnyLock, fences: list[int]) -> None:

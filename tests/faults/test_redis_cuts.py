@@ -154,7 +154,7 @@ class Case:
         seat, readers, places = self._server.ask_all(
             ("GET", self._base),
             ("ZCARD", f"{{{self._base}}}.readers"),
-            ("HLEN", f"{{{self._base}}}.queue"),
+            ("ZCARD", f"{{{self._base}}}.queue"),
         )
         ticket = None if seat is None else seat.decode().rpartition(",")[0]
         return ticket, readers, places

@@ -340,8 +340,8 @@ def sentinel(found: list[Any]) -> None:
 def stored_hash(data: bytes) -> None:
     """The fields of a doorman that Redis stores, as ``look`` returns them."""
     parts = data.split(b"\0")
-    state = [b"v", b"1", *parts[: len(parts) // 2 * 2]]
-    for queue in ([], [b"w:c", parts[-1]]):
+    state = [b"v", b"1", *parts[: len(parts) // 2 * 2], b"place:w:c", parts[-1]]
+    for queue in ([], [b"w:c"]):
         look([NOW, None, -1, state, queue, [TICKET.encode(), parts[0]]])
 
 

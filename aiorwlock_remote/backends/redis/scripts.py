@@ -14,15 +14,15 @@ from importlib.resources import files
 from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 PARTS = (
-    *("head", "fast", "checks", "record", "changes", "turn", "seat"),
+    *("head", "fast", "checks", "record", "queue", "changes", "turn", "seat"),
     *("entering", "moves", "ending", "save", "main"),
 )
 PAIR_PARTS = (
-    *("head", "pair_head", "checks", "record", "changes", "turn", "seat"),
+    *("head", "pair_head", "checks", "record", "queue", "changes", "turn", "seat"),
     *("entering", "moves", "ending", "save", "pair", "main"),
 )
 PERMIT_PARTS = (
-    *("permits_head", "permits_fast", "checks", "permits_record", "changes"),
+    *("permits_head", "permits_fast", "checks", "permits_record", "queue", "changes"),
     *("permits", "permits_save", "permits_main"),
 )
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 VERSION = "1"
 _MAX_DIGITS = 17
 """Numbers are shorter: they are microseconds below 2**53."""
-_READER, _PERMIT = "reader:", "permit:"
+_READER, _PERMIT, _PLACE = "reader:", "permit:", "place:"
 _CLAIM = re.compile(r',"([^"\\]+)",([0-9]+),"[0-9A-Fa-f]+"\]$')
 """How the description of a waiting writer ends if its entry has a claim."""
 _SCALARS = (
@@ -46,7 +46,7 @@ _SCALARS = (
 )
 _KNOWN = {
     *("v", "seat", "writer", "upgrader", "endings", "upgraded", "pushed"),
-    *("places", "keep", "limits", "readers", "was"),
+    *("queue", "keep", "limits", "readers", "was"),
 }
 
 
@@ -59,7 +59,7 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
     now, value, ends, flat_state, queue, readers, *members = raw
     state = _pairs(flat_state)
     try:
-        record = _record(state, _pairs(queue), _pairs(readers))
+        record = _record(state, queue, _pairs(readers))
     except _Damaged as exc:
         raise BadRecord(
             what=f"{resource.label}: {exc} is damaged",
@@ -139,7 +139,7 @@ def _number(text: str) -> int:
 
 
 def _record(
-    state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
+    state: dict[str, str], queue: list[bytes], readers: dict[str, str]
 ) -> Doorman:
     # The scripts clear a field by writing an empty text.
     fields = {name: text for name, text in state.items() if text}
@@ -179,9 +179,11 @@ def _record(
                 for ticket, score in readers.items()
                 if state.get(_READER + ticket)
             )
+    # A name without its field is no entry: a step failed before it wrote the field.
     entries = [
-        _read(f"field {one_line(name, 40)} of the queue", _queue_entry, name, text)
-        for name, text in queue.items()
+        _read(f"field {_PLACE}{one_line(name, 40)}", _queue_entry, name, fields[place])
+        for name in (member.decode(errors="replace") for member in queue)
+        if (place := _PLACE + name) in fields
     ]
     notes = fields.get("endings", "")
     pushed = _read("field pushed of the state", _number, fields.get("pushed", "0"))
@@ -273,5 +275,5 @@ def _extra(state: dict[str, str]) -> Extra:
     return tuple(
         (name, text)
         for name, text in state.items()
-        if name not in ours and not name.startswith((_READER, _PERMIT))
+        if name not in ours and not name.startswith((_READER, _PERMIT, _PLACE))
     )

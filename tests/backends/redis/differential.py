@@ -184,6 +184,7 @@ class Comparison:
             assert rung == told.rung, f"rung: {rung}"
             assert pushed == told.pushed, f"pushed: {pushed}"
         assert not isinstance(seen, Exception), seen
+        assert len(seen[4]) == len(told.record.queue), f"left in the queue: {seen[4]}"
         snapshot = decode_look(keys.resource, seen)
         assert snapshot.now == told.now
         self.check_seen(told, snapshot, lives)

@@ -165,10 +165,10 @@ class Scene:
 
     def fields(self) -> Iterator[tuple[str, str, str]]:
         """Key, field and its text: all that is there."""
-        for key in (self.desk.state, self.desk.queue):
-            flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
-            for field, text in zip(flat[::2], flat[1::2], strict=True):
-                yield key, field, text
+        key = self.desk.state
+        flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
+        for field, text in zip(flat[::2], flat[1::2], strict=True):
+            yield key, field, text
 
     def reset(self) -> None:
         for key, dump in zip(self.keys, self.whole, strict=True):

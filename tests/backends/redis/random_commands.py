@@ -148,12 +148,17 @@ class Asker:
         ticket = self._held() if chance.random() < 0.8 else self._offered()
         if self.seat and self.seat.value[:1] == "t" and chance.random() < 0.15:
             ticket = self.seat.ticket  # perhaps its doorman was lost
-        for place in door.queue:
-            if place.ticket == ticket and chance.random() < 0.9:
-                asked = replace(asked, client_id=place.client_id)
+        gate = self._owner({ticket}, gate)
+        asked = replace(asked, client_id=gate)
         claim = replace(asked.claims[0], ticket=ticket)
         confirms = chance.random() < 0.8
         return replace(asked, claims=(claim,), confirms=confirms)
+
+    def _owner(self, tickets: set[str], other: str) -> str:
+        """Who has one of the tickets in its place: nobody else ever names it."""
+        queue = (self.record or Doorman()).queue
+        owners = [place.client_id for place in queue if place.ticket in tickets]
+        return owners[0] if owners else other
 
     def _offered(self) -> str:
         """A ticket that a process may be pushed, if there is one."""
@@ -198,8 +203,11 @@ class Asker:
             some.add(self._held())
         slot = (self.record or Doorman()).upgrader
         upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
+        gate = self._owner(some, chance.choice(GATES))
+        queue = (self.record or Doorman()).queue
+        some -= {p.ticket for p in queue if p.ticket and p.client_id != gate}
         return Withdraw(
-            chance.choice(GATES),
+            gate,
             chance.choice(list(LOCK_MODES)),
             tuple(sorted(some)),
             keep=chance.random() < 0.4,

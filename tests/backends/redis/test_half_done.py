@@ -222,8 +222,9 @@ async def test_a_published_call_can_be_released(fresh_redis: RedisServer) -> Non
 async def test_a_damaged_record(fresh_redis: RedisServer) -> None:
     """Repaired, the lock is free."""
     queue = "{mutex_locks/thing,1}.queue"
-    fresh_redis.ask("HSET", queue, "w:x", "rubbish")
-    fresh_redis.ask("HSET", "{mutex_locks/thing,1}.state", "v", "1")
+    fresh_redis.ask("ZADD", queue, 1, "w:x")
+    state = "{mutex_locks/thing,1}.state"
+    fresh_redis.ask("HSET", state, "v", "1", "place:w:x", "rubbish")
     async with connect(fresh_redis.url) as locks, connect(fresh_redis.url) as others:
         for kind in ("mutex", "queued", "reader"):
             with pytest.raises(BadRecord):

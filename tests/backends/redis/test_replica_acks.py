@@ -78,7 +78,7 @@ async def test_too_few_replicas(pair: Pair) -> None:
         assert not pair.held("new%semaphore,4")
         for number in (1, 2, 3):
             assert not pair.held(f"new,{number}")
-            assert not pair.primary.ask("HLEN", f"{{mutex_locks/new,{number}}}.queue")
+            assert not pair.primary.ask("ZCARD", f"{{mutex_locks/new,{number}}}.queue")
         reading.check()
         await too_few(reading.try_upgrade())
         await too_few(writing.downgrade())
@@ -100,7 +100,7 @@ async def test_a_release_needs_no_replica(pair: Pair) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(too_few, locks.mutex("left", 2).acquire())
             queue = "{mutex_locks/left,2}.queue"
-            await eventually(lambda: pair.primary.ask("HLEN", queue) == 1, "it waits")
+            await eventually(lambda: pair.primary.ask("ZCARD", queue) == 1, "it waits")
             pair.replica.pause()
             with anyio.fail_after(0.4):
                 assert await alone.release()
@@ -117,7 +117,7 @@ async def test_a_waiter_of_another_process_is_refused(pair: Pair) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(too_few, two.mutex("passed", 1).acquire())
             queue = "{mutex_locks/passed,1}.queue"
-            await eventually(lambda: pair.primary.ask("HLEN", queue) == 1, "it waits")
+            await eventually(lambda: pair.primary.ask("ZCARD", queue) == 1, "it waits")
             pair.replica.pause()
             assert await first.release()
         async with one.mutex("passed", 1).acquire(timeout=5):

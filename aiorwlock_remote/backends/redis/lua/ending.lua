@@ -7,7 +7,7 @@ function ending.release(ticket, mode, asks, foreign)
   local found = record.held() and record.grant_of(ticket)
   if found and (mode == '' or mode == found) then
     was_held, turns = 1, door.turns + 1
-    record.confirm(ticket)
+    turn.confirm(ticket)
     seat.drop(ticket)
   else
     local taken -- the record was lost: the mutex key alone shows who holds it
@@ -25,7 +25,7 @@ end
 
 -- Renew a grant. A renewal never shortens a lease; lease nil: the grant never ends.
 function ending.renew(ticket, lease)
-  record.confirm(ticket)
+  turn.confirm(ticket)
   if not (record.held() and record.grant_of(ticket)) then return 0 end
   local mode, expires = record.grant_of(ticket)
   local longer = lease and expires and math.max(expires, now + lease) or nil

@@ -53,30 +53,23 @@ end
 
 function entering.newcomer(ask)
   local place = {field = ask.mode .. ':' .. ask.gate, mode = ask.mode, gate = ask.gate,
-    number = door.number + 1, since = now_text, waiting = ask.waiting,
-    expires = now + ask.place_life, window = ask.window, who = ask.who, dirty = true}
+    number = door.number + 1, since = now_text, limit = 0, lease = 0, holder = '', waiting = ask.waiting,
+    expires = now + ask.place_life, window = ask.window, who = ask.who}
   entering.put_claim(place, ask.push and ask.claims[1], rawset)
   return place
 end
 
-function entering.append(place, number)
-  place.number = number
-  place.dirty = true
-  queue[#queue + 1] = place
-  record.set('number', number)
-end
-
-function entering.enter(ask, place, position, turns, known)
+function entering.enter(ask, place, queued, turns, known)
   local joins = record.held()
   local fence = joins and door.last or math.max(door.last + 1, now)
   record.set('last', fence)
   record.set('turns', joins and door.turns or turns)
   door.upgraded = false
-  if position then record.drop_place(position) end
+  if queued then queue.drop(place) end
   if ask.more > 0 then
     place.waiting, place.window = ask.more, ask.window
     entering.put_claim(place, ask.following, rawset)
-    entering.append(place, door.number + 1)
+    queue.append(place, door.number + 1)
   end
   local placed = ask.more > 0
   if ask.mode == 'w' then
@@ -120,33 +113,30 @@ function entering.acquire(ask, foreign, turns, vacate)
       end
     end
   end
-  local place, position
-  if ask.gate ~= '' then place, position = record.place_of(ask.gate, ask.mode) end
+  local place = ask.gate ~= '' and queue.place_of(ask.gate, ask.mode) or nil
+  local queued = place ~= nil
   if #items == #ask.claims and not door.pushed then return entering.live(place, items) end
   if ask.confirms and not items[1] then
-    record.drop_claims(ask.claims[1][1])
+    turn.drop_claims(ask.claims[1][1], ask.gate)
     return {-3, door.last, door.endings}
   end
   if place then entering.refresh(place, ask) else place = entering.newcomer(ask) end
   if items[1] and door.pushed then
     entering.keep_pushed(ask.claims[1])
-    return entering.enter(ask, place, position, turns, known)
+    return entering.enter(ask, place, queued, turns, known)
   end
   if not seat.bars(foreign, ask.mode) and not vacate and turn.may_enter(place, ask.policy) then
-    return entering.enter(ask, place, position, turns, known)
+    return entering.enter(ask, place, queued, turns, known)
   end
   if not ask.may_queue then
     local wait = turn.retry_after(place, foreign)
     return entering.refused(entering.why_not(ask, foreign), wait, foreign)
   end
-  if not position then
-    if ask.max_waiters then
-      local waiting = 0
-      for _, other in ipairs(queue) do waiting = waiting + other.waiting end
-      if waiting >= ask.max_waiters then return entering.refused('full', nil, foreign) end
+  if not queued then
+    if ask.max_waiters and queue.sums.waiting >= ask.max_waiters then
+      return entering.refused('full', nil, foreign)
     end
-    entering.append(place, place.number)
-    step.changed = true
+    queue.append(place, place.number)
   end
   if items[1] then return entering.live(true, items) end
   return {WAITS, ask.gate, ask.mode}
@@ -158,11 +148,11 @@ function entering.withdraw(gate, mode, keep, upgrader, tickets, foreign)
   for _, ticket in ipairs(tickets) do
     if door.pushed and door.writer.ticket == ticket then
       -- What is given back is offered anew, to the client's other tasks.
-      for _, place in ipairs(queue) do
+      for _, place in ipairs(queue.called('other')) do
         if place.ticket == ticket then record.alter(place, 'claim_until', nil) end
       end
     end
-    record.drop_claims(ticket)
+    turn.drop_claims(ticket, gate)
     if record.held() and record.grant_of(ticket) then
       seat.drop(ticket)
       was_held[#was_held + 1] = ticket
@@ -180,8 +170,8 @@ function entering.withdraw(gate, mode, keep, upgrader, tickets, foreign)
     step.changed = true
   end
   if not keep then
-    local _, position = record.place_of(gate, mode)
-    if position then record.drop_place(position) end
+    local place = queue.place_of(gate, mode)
+    if place then queue.drop(place) end
   end
   return foreign, was_held
 end

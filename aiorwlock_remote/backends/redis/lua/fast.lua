@@ -1,17 +1,19 @@
 -- Short cuts for the commonest steps: they do exactly what the rest of the script would
 -- do. Unusual cases fall through to the rest, with nothing changed yet. Conditions of all
--- short cuts: no upgrader waits, no lock delay runs, no grant is pushed (but c), the keys have
--- a TTL. In addition, for
+-- short cuts: no upgrader waits, no lock delay runs, no grant is pushed (but c, w, a), the keys
+-- have a TTL. In addition, for
 --
 --   w  a free resource, its queue is empty or has this client for this mode only
 --   r  our writer or one of our readers leaves, the queue is empty
 --   r  our writer leaves; the queue has only writers, none of them called, and the oldest,
 --      another client's, is pushed its claim
 --   c  a writer confirms its pushed grant; nobody in the queue has been called but itself
+--   w, a  a writer waits, or waits on, while another has the lock; nobody in the queue has
+--      been called, but for the one to whom the lock is pushed
 --   h  our writer leaves to another task of its client, no other client queues
 --   e  a reader enters or joins, the queue is empty
 --
--- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
+-- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 queue, 9 endings,
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed, 16 readers,
 -- 17 was.
 --
@@ -32,10 +34,11 @@ local pushed = stored[15] or ''
 local last = tonumber(stored[2])
 
 if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and (pushed == '' or op == 'c')
+  and (stored[13] or '') == '' and (pushed == '' or op == 'c' or op == 'w' or op == 'a')
   and last < 2 ^ 53 - 1 and keep < 2 ^ 53
   and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
+  local own_place = 'place:w:' .. own
   local match, sub, ceil, try = string.match, string.sub, math.ceil, redis.pcall
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
@@ -63,45 +66,55 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     return 1
   end
 
-  local entries, hand_over
-  if places ~= '' then
-    -- Return the queue, unsorted, and when the last of its entries expires; nil if one of them is
-    -- not as these short cuts need it, or is damaged.
-    function entries()
-      local flat, found, most = try('HGETALL', QUEUE), {}, 0
-      if flat.err or #flat ~= 2 * tonumber(places) then return nil end
-      for i = 1, #flat, 2 do
-        local field, entry = flat[i], {}
-        for j, part in ipairs({match(flat[i + 1],
-          '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%["[^%c]*%])$')}) do
-          if j < 7 and #part > 15 and (#part > 16 or part > '9007199254740990') then
-            return nil
-          end
-          entry[j] = part
-        end
-        local expires = tonumber(entry[3])
-        if not expires or expires <= now or not match(field, '^[rw]:.') then return nil end
-        if entry[6] ~= '' and field ~= 'w:' .. own then return nil end
-        most = math.max(most, expires)
-        entry.field = field
-        found[i / 2 + 0.5] = entry
+  -- Our place has left; its field is empty already.
+  local function remove_own_place()
+    call('HDEL', STATE, own_place)
+    call('ZREM', QUEUE, 'w:' .. own)
+  end
+
+  local sums, place_in, text_of, hand_over
+  if places ~= '' or op == 'w' or op == 'a' then
+    -- Return the sums (see queue.lua), or nil if a place may have expired, or they are damaged.
+    function sums()
+      if places == '' then return {0, 0, 0, 0, 2 ^ 53 - 2, 0} end
+      local found = {match(places, '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),0,0$')}
+      for i, digits in ipairs(found) do
+        if #digits > 15 and (#digits > 16 or digits > '9007199254740990') then return nil end
+        found[i] = tonumber(digits)
       end
-      return found, most
+      return found[1] and found[5] > now and found or nil
+    end
+
+    function text_of(found)
+      return format('%d,%d,%d,%d,%d,%d,0,0', unpack(found))
+    end
+
+    -- Return the parts of a place: number, since, expires, window, waiting, claim_until, who.
+    function place_in(text)
+      local parts = {match(type(text) == 'string' and text or '',
+        '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%["[^%c]*%])$')}
+      for i = 1, #parts - 1 do
+        if #parts[i] > 15 and (#parts[i] > 16 or parts[i] > '9007199254740990') then
+          return nil
+        end
+      end
+      return parts[1] and parts
     end
 
     -- Release our writer, and push the lock to the next. Return whether that was possible; false
     -- after a change only if `unheard` is set.
     function hand_over()
-      local queued, most = entries()
+      local found = sums()
       local turns = tonumber(stored[12]) or 0
-      if not queued or turns >= SEAT_TURNS or (stored[9] or '') ~= '' then return false end
-      local head, first
-      for _, entry in ipairs(queued) do
-        local number = tonumber(entry[1])
-        if sub(entry.field, 1, 1) ~= 'w' or entry[6] ~= '' then return false end
-        if not first or number < first then head, first = entry, number end
+      if not found or found[3] ~= 0 or found[4] ~= 0 or turns >= SEAT_TURNS
+        or (stored[9] or '') ~= '' then
+        return false
       end
-      local gate = sub(head.field, 3)
+      -- A reader would come before all writers.
+      local field = try('ZRANGE', QUEUE, 0, 0)[1] or ''
+      local head = match(field, '^w:.') and place_in(try('HGET', STATE, 'place:' .. field))
+      if not head or head[6] ~= '' then return false end
+      local gate = sub(field, 3)
       local who, ticket, lease, holder = match(head[7],
         '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
       lease = tonumber(lease)
@@ -110,15 +123,15 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         return false
       end
       local ends = now + math.min(tonumber(head[4]), lease)
-      if ends <= now or keep < math.max(most, ends) / 1000 + memory
+      if ends <= now or keep < math.max(found[6], ends) / 1000 + memory
         or try('GET', SEAT) ~= seat then
         return false
       end
       local value = ticket .. ',' .. clock[1]
       head[6] = format('%d', ends)
-      call('HSET', QUEUE, head.field, table.concat(head, ','))
-      call('HSET', STATE, 'last', fence_text, 'seat', value, 'was', seat,
-        'updated', now_text,
+      found[4] = 1
+      call('HSET', STATE, 'place:' .. field, table.concat(head, ','), 'queue', text_of(found),
+        'last', fence_text, 'seat', value, 'was', seat, 'updated', now_text,
         'writer', format('%s,%s,%s,%s,0,%s]', ticket, now_text, head[6], holder, who),
         'turns', format('%d', turns + 1), 'pushed', fence_text,
         'admit_upto', stored[3] or '', 'admit_until', '')
@@ -135,9 +148,10 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     end
   end
 
-  if op == 'w' and seat == '' and writer == '' and (places == '' or places == '1') then
-    local place = places == '1' and match(ARGV[4], '=$')
-      and tostring(try('HGET', QUEUE, 'w:' .. own))
+  if op == 'w' and seat == '' and writer == '' and pushed == ''
+    and (places == '' or sub(places, 1, 2) == '1,') then
+    local place = places ~= '' and match(ARGV[4], '=$')
+      and tostring(try('HGET', STATE, own_place))
     local value = ARGV[5] .. ',' .. clock[1]
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
@@ -145,11 +159,15 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       and (places == '' or place
         and tonumber(match(place, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
       and not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
-      if place then take(try('HDEL', QUEUE, 'w:' .. own)) end
       local writer = format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7])
-      if place or (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
+      if place then
         take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-          'writer', writer, 'places', '', 'admit_upto', '', 'admit_until', '', 'turns', ''))
+          'writer', writer, 'queue', '', own_place, '', 'admit_upto', '', 'admit_until', '',
+          'turns', ''))
+        remove_own_place()
+      elseif (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
+        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+          'writer', writer, 'admit_upto', '', 'admit_until', '', 'turns', ''))
       else
         take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
           'writer', writer))
@@ -165,7 +183,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           local number = stored[3] or ''
           if number == '' then return leave('writer', '') end
           return leave('writer', '', 'admit_upto', number, 'admit_until', '')
-        elseif match(places, '^[1-9]%d?%d?$') and hand_over() then
+        elseif places ~= '' and hand_over() then
           return 1
         end
       elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
@@ -178,7 +196,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
             and format('%s,"%s",%s,"%s"]', text, ARGV[11], ARGV[12], holder)
         end
         local turns = (tonumber(stored[12]) or 0) + 1
-        local place = places == '1' and tostring(try('HGET', QUEUE, 'w:' .. own))
+        local place = sub(places, 1, 2) == '1,' and tostring(try('HGET', STATE, own_place))
         local since, until_us
         if place then
           since, until_us = match(place, '^%d+,(%d+),(%d+),%d+,%d+,%d*,')
@@ -193,31 +211,33 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           local number = nil
           if more ~= '0' then
             number = format('%d', (tonumber(stored[3]) or 0) + 1)
-            call('HSET', QUEUE, 'w:' .. own, format('%s,%s,%d,%s,%s,,%s', number, since,
-              now + life, window, more, who))
-          elseif place then
-            call('HDEL', QUEUE, 'w:' .. own)
+            call('ZADD', QUEUE, number, 'w:' .. own)
           end
           call('SET', SEAT, value, 'PXAT', format('%d', ms))
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
           local answer
           if number then
             answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-              'writer', writer, 'turns', format('%d', turns), 'number', number)
+              'writer', writer, 'turns', format('%d', turns), 'number', number,
+              own_place, format('%s,%s,%d,%s,%s,,%s', number, since, now + life, window, more,
+                who),
+              'queue', format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life))
           else
             answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-              'writer', writer, 'turns', format('%d', turns), 'places', '')
+              'writer', writer, 'turns', format('%d', turns),
+              unpack(place and {'queue', '', own_place, ''} or {}))
           end
           if type(answer) == 'table' then
             try('SET', SEAT, seat, 'PXAT', format('%d', ceil(expires / 1000)))
             error(answer)
           end
+          if place and not number then remove_own_place() end
           return {fence, now}
         end
       end
     end
 
-  elseif op == 'c' and pushed == stored[2] and match(places, '^[1-9]%d?%d?$') then
+  elseif op == 'c' and pushed == stored[2] and places ~= '' then
     local ticket, expires, details = match(writer, '^([^,]*),%d+,(%d+),(%x+,0,%[.*%])$')
     local more, life, window = match(ARGV[4],
       '^w,%a+,%d+,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
@@ -227,34 +247,88 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       who = holder and tonumber(ARGV[9])
         and format('%s,"%s",%s,"%s"]', text, ARGV[8], ARGV[9], holder)
     end
-    local queued, most
+    local found, mine
     if ticket == ARGV[5] and tonumber(expires) > now and more and who then
-      queued, most = entries()
-    end
-    local mine
-    for _, entry in ipairs(queued or {}) do
-      if entry.field == 'w:' .. own then mine = entry end
+      found = sums()
+      mine = found and place_in(try('HGET', STATE, own_place))
     end
     local ends = math.max(tonumber(expires) or 0, now + ARGV[6])
-    most = math.max(most or 0, more ~= '0' and now + (life or 0) or 0)
-    if mine and (stored[9] or '') == '' and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
-      and keep >= math.max(most, ends) / 1000 + memory and try('GET', SEAT) == seat then
+    if mine and found[3] == 0 and found[4] == (mine[6] == '' and 0 or 1)
+      and (stored[9] or '') == '' and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
+      and keep >= math.max(found[6], more ~= '0' and now + life or 0, ends) / 1000 + memory
+      and try('GET', SEAT) == seat then
       local ends_text = format('%d', ends)
       writer = format('%s,%s,%s,%s', ticket, now_text, ends_text, details)
+      found[2], found[4] = found[2] - mine[5] + more, 0
       if more == '0' then
-        call('HDEL', QUEUE, mine.field)
+        found[1] = found[1] - 1
         call('HSET', STATE, 'updated', now_text, 'writer', writer, 'pushed', '',
-          'admit_upto', '', 'admit_until', '',
-          'places', places == '1' and '' or format('%d', places - 1))
+          'admit_upto', '', 'admit_until', '', 'queue', found[1] > 0 and text_of(found) or '',
+          own_place, '')
+        remove_own_place()
       else
         local number = format('%d', (tonumber(stored[3]) or 0) + 1)
-        call('HSET', QUEUE, mine.field, format('%s,%s,%d,%s,%s,,%s', number, mine[2],
-          now + life, window, more, who))
-        call('HSET', STATE, 'updated', now_text, 'writer', writer, 'pushed', '',
-          'admit_upto', '', 'admit_until', '', 'number', number)
+        found[5], found[6] = math.min(found[5], now + life), math.max(found[6], now + life)
+        call('ZADD', QUEUE, number, 'w:' .. own)
+        call('HSET', STATE, own_place, format('%s,%s,%d,%s,%s,,%s', number, mine[2],
+          now + life, window, more, who), 'updated', now_text, 'writer', writer, 'pushed', '',
+          'admit_upto', '', 'admit_until', '', 'number', number, 'queue', text_of(found))
       end
       call('SET', SEAT, seat, 'PXAT', format('%d', ceil(ends / 1000)))
       return {0, now, more == '0' and 0 or 1, last, {ticket, now, ends, details}}
+    end
+
+  elseif (op == 'w' or op == 'a') and writer ~= '' then
+    local flags, waiting, limit, life, window = match(ARGV[4],
+      '^w,%a+,(%d+),%d+,(%d+),(%-?%d*),(%d+),(%d+),=$')
+    local ticket, expires, details = match(writer, '^([^,]*),%d+,(%d+),(%x+,%d+,%[.*%])$')
+    local holder, who = match(ARGV[7], '^(%x+),0,(.*)%]$')
+    flags = tonumber(flags or 0) % 8 -- 8: a claim of the next task, which this step leaves out
+    local found = (flags == 1 or flags == 3) and who and tonumber(ARGV[6]) and details
+      and ticket ~= ARGV[5] and tonumber(expires) > now and sums()
+    if found and found[3] ~= 0 then found = nil end
+    if found and pushed ~= '' then
+      -- The place that was called is the one with the pushed ticket.
+      local first = found[4] == 1 and pushed == stored[2] and try('ZRANGE', QUEUE, 0, 0)[1]
+      local head = first and place_in(try('HGET', STATE, 'place:' .. first))
+      local claim = head and head[6] ~= '' and match(head[7], '"([^"\\]+)",%d+,"%x+"%]$')
+      if claim ~= ticket or first == 'w:' .. own then found = nil end
+    elseif found and found[4] ~= 0 then
+      found = nil
+    end
+    local text, mine, number, since = nil, nil, nil, nil
+    if found then
+      text = places ~= '' and try('HGET', STATE, own_place)
+      mine = text and place_in(text)
+    end
+    if mine then
+      number, since, window = mine[1], mine[2], math.max(mine[4], window)
+    elseif found and not text and (limit == '' or found[2] < tonumber(limit)) then
+      number = format('%d', (tonumber(stored[3]) or 0) + 1)
+      since = now_text
+    end
+    local until_us = now + (life or 0)
+    if number and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2 and not (mine and mine[6] ~= '')
+      and keep >= math.max(found[6], until_us) / 1000 + memory and try('GET', SEAT) == seat then
+      local ahead = found[1]
+      local new = format('%s,%s,%d,%d,%s,,%s', number, since, until_us, window, waiting,
+        flags == 3 and format('%s,"%s",%s,"%s"]', who, ARGV[5], ARGV[6], holder) or who .. ']')
+      found[2] = found[2] - (mine and mine[5] or 0) + waiting
+      found[5], found[6] = math.min(found[5], until_us), math.max(found[6], until_us)
+      if mine then
+        ahead = call('ZCOUNT', QUEUE, 1, '(' .. number)
+          + call('ZCOUNT', QUEUE, '(-' .. number, -1)
+        if new ~= text then
+          call('HSET', STATE, own_place, new, 'queue', text_of(found), 'updated', now_text)
+        end
+      else
+        found[1] = found[1] + 1
+        call('ZADD', QUEUE, number, 'w:' .. own)
+        if places == '' then call('PEXPIREAT', QUEUE, stored[14]) end
+        call('HSET', STATE, own_place, new, 'queue', text_of(found), 'updated', now_text,
+          'number', number)
+      end
+      return {-1, ahead, expires - now, now, 'w' .. details}
     end
 
   elseif op == 'e' and writer == '' and places == '' then

@@ -20,7 +20,7 @@ if now_text + 0 ~= now then
   return redis.error_reply('ERR a 32-bit server cannot be used')
 end
 local function read_state()
-  return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
+  return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'queue',
     'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
     'upgraded', 'keep', 'pushed', 'readers', 'was')
 end

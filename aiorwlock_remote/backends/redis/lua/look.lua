@@ -2,11 +2,11 @@
 --
 -- KEYS     seat, state, readers, queue (and in a cluster one that never exists)
 -- Returns  {now, seat or nil, when it expires (ms; negative: never), state, queue,
---          readers}: the hashes and the sorted set (with scores) as flat lists.
+--          readers}: the hash and the readers (with scores) as flat lists.
 
 local call = redis.call
 local clock = call('TIME')
 return {clock[1] * 1000000 + clock[2], typed('string', 'GET', KEYS[1]),
   call('PEXPIRETIME', KEYS[1]), typed('hash', 'HGETALL', KEYS[2]),
-  typed('hash', 'HGETALL', KEYS[4]),
+  typed('sorted set', 'ZRANGE', KEYS[4], 0, -1),
   typed('sorted set', 'ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')}

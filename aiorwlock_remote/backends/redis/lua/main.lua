@@ -94,7 +94,7 @@ local function carry_out(foreign)
     return foreign, answer
   elseif op == 'd' or op == 'u' or op == 'o' then
     local answer
-    record.confirm(ARGV[4])
+    turn.confirm(ARGV[4])
     if op == 'd' then
       answer = moves.downgrade(ARGV[4], claim_at(5))
     elseif op == 'u' then
@@ -117,11 +117,11 @@ end
 -- Return the answer; compute the one of a waiting client, now that the step is done.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
-  local place, position = record.place_of(answer[2], answer[3])
+  local place = queue.place_of(answer[2], answer[3])
   local holders = record.describe(foreign)
   if not place then return {-1, 0, -1, now, unpack(holders)} end
   local wait = place.claim_until and 0 or turn.retry_after(place, foreign)
-  return {-1, position - 1, wait, now, unpack(holders)}
+  return {-1, queue.ahead(place), wait, now, unpack(holders)}
 end
 
 -- Return the tickets that a command names, and whether the answer may show holders.

@@ -53,7 +53,7 @@ function moves.upgrade(ticket, claim, gate, place_life, foreign)
   if not record.grant_of(ticket) then return moves.not_held() end
   if door.slot and door.slot.ticket ~= ticket then return {-4} end
   local barred = door.barred_until > now
-  if door.readers == 1 and not foreign and not barred and not turn.admitted()[1] then
+  if door.readers == 1 and not foreign and not barred and not turn.admitted(true)[1] then
     seat.drop_readers({ticket})
     record.set('admit_upto', 0)
     record.set('admit_until', 0)

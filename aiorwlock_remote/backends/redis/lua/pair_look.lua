@@ -8,5 +8,5 @@ local call = redis.call
 local clock = call('TIME')
 return {clock[1] * 1000000 + clock[2], typed('string', 'GET', KEYS[1]),
   call('PEXPIRETIME', KEYS[1]), typed('hash', 'HGETALL', KEYS[2]),
-  typed('hash', 'HGETALL', KEYS[4]),
+  typed('sorted set', 'ZRANGE', KEYS[4], 0, -1),
   typed('sorted set', 'ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), typed('set', 'SMEMBERS', KEYS[5])}

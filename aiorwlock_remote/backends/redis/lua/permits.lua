@@ -7,24 +7,33 @@ function permits.late(place)
   return place.claim_until and place.claim_until <= now
 end
 
--- Return how many permits there are for this place, and how many of them the places before
--- it wait for.
+-- Return how many permits there are for this place.
 function permits.limit_for(place)
-  local limit, reserved = place.limit, 0
+  local limit = place.limit
   for held in pairs(door.limits) do limit = math.min(limit, held) end
-  for _, other in ipairs(queue) do
+  for other in queue.each('other') do
     if other.number >= place.number then break end
+    if not permits.late(other) then
+      limit = math.min(limit, other.limit)
+      -- Those that are left have the same.
+      if queue.sums.least == queue.sums.most then break end
+    end
+  end
+  return limit
+end
+
+-- Return how many permits are free for this place: not those that earlier places wait for.
+function permits.free(place)
+  if door.barred_until > now then return 0 end
+  local limit, reserved = place.limit, door.held
+  for held in pairs(door.limits) do limit = math.min(limit, held) end
+  for other in queue.each('other') do
+    if other.number >= place.number or limit <= reserved then break end
     if not permits.late(other) then
       limit, reserved = math.min(limit, other.limit), reserved + other.waiting
     end
   end
-  return limit, reserved
-end
-
-function permits.free(place)
-  if door.barred_until > now then return 0 end
-  local limit, reserved = permits.limit_for(place)
-  return math.max(0, limit - door.held - reserved)
+  return math.max(0, limit - reserved)
 end
 
 -- Return the microseconds until time alone may free a permit for this place, or -1.
@@ -39,9 +48,9 @@ function permits.retry_after(place, foreign)
     local _, first = record.at_the_end(1)
     soon = first
   end
-  for _, other in ipairs(queue) do
+  for _, other in ipairs(queue.called('other')) do
     if other.number >= place.number then break end
-    if other.claim_until and not permits.late(other) then
+    if not permits.late(other) then
       soon = math.min(soon, other.claim_until)
     end
   end
@@ -51,26 +60,33 @@ end
 -- Reserve the free permits for the places whose turn it is; return the clients to be woken.
 function permits.offer()
   local limit, reserved, woken = math.huge, door.held, {}
+  local called, barred = queue.called('other'), door.barred_until > now
   for held in pairs(door.limits) do limit = math.min(limit, held) end
-  for _, place in ipairs(queue) do
+  for place in queue.each('other') do
     if not permits.late(place) then
       limit = math.min(limit, place.limit)
-      if door.barred_until > now or limit <= reserved then
-        -- A permit that was offered is taken: the place has not missed its claim.
-        record.alter(place, 'claim_until', nil)
-      elseif not place.claim_until then
+      -- No permit is free for this one and those behind it.
+      if barred or limit <= reserved then break end
+      if not place.claim_until then
         record.alter(place, 'claim_until', now + place.window)
         woken[#woken + 1] = place.gate
       end
+      place.reached = door.last
       reserved = reserved + place.waiting
+    end
+  end
+  for _, place in ipairs(called) do
+    -- A permit that was offered is taken: the place has not missed its claim.
+    if place.reached ~= door.last and not permits.late(place) then
+      record.alter(place, 'claim_until', nil)
     end
   end
   return woken
 end
 
 function permits.pass_over(gates)
-  for _, place in ipairs(queue) do
-    if gates[place.gate] and place.claim_until and not permits.late(place) then
+  for _, place in ipairs(queue.called('other')) do
+    if gates[place.gate] and not permits.late(place) then
       record.alter(place, 'claim_until', now)
     end
   end
@@ -116,7 +132,7 @@ end
 
 -- Grant so many of these claims, each with a fence of its own; the tasks that are left go
 -- to the tail of the queue.
-function permits.take(count, asking, ask, place, position)
+function permits.take(count, asking, ask, place, queued)
   local fence = math.max(door.last + 1, now)
   for i = 1, count do
     local claim = asking[i]
@@ -124,13 +140,13 @@ function permits.take(count, asking, ask, place, position)
       since = now, expires = claim.lease and now + claim.lease, details = claim.details})
   end
   record.set('last', fence + count - 1)
-  if position then record.drop_place(position) end
+  if queued then queue.drop(place) end
   local left = #asking - count + ask.more
   local placed = left > 0 and ask.may_queue
   if placed then
     place.waiting, place.window = left, ask.window
     place.who = (asking[count + 1] or ask.claims[1]).who
-    record.append(place)
+    queue.append(place, door.number + 1)
   end
   if count == #ask.claims then return {fence, now} end
   local found = {}
@@ -147,23 +163,21 @@ function permits.acquire(ask, foreign)
     local permit = record.permit_of(claim.ticket)
     if permit then known[#known + 1] = permit else asking[#asking + 1] = claim end
   end
-  local place, position
-  if ask.gate ~= '' then place, position = record.place_of(ask.gate) end
+  local place = ask.gate ~= '' and queue.place_of(ask.gate, 'p') or nil
+  local queued = place ~= nil
   if not asking[1] then return permits.live(place, known) end
   if place then permits.refresh(place, ask) else place = permits.newcomer(ask) end
   local count = foreign and 0 or math.min(permits.free(place), #asking)
-  if count > 0 then return permits.take(count, asking, ask, place, position) end
+  if count > 0 then return permits.take(count, asking, ask, place, queued) end
   if not ask.may_queue then
     local wait = permits.retry_after(place, foreign)
     return permits.refused(permits.why_not(place, foreign), wait, foreign)
   end
-  if not position then
-    local waiting = 0
-    for _, other in ipairs(queue) do waiting = waiting + other.waiting end
-    if ask.max_waiters and waiting >= ask.max_waiters then
+  if not queued then
+    if ask.max_waiters and queue.sums.waiting >= ask.max_waiters then
       return permits.refused('full', -1, foreign)
     end
-    record.append(place)
+    queue.append(place, place.number)
   end
   if known[1] then return permits.live(true, known) end
   return {WAITS, ask.gate}
@@ -192,9 +206,7 @@ function permits.expire()
       end
     end
   end
-  for i = #queue, 1, -1 do
-    if queue[i].expires <= now then record.drop_place(i) end
-  end
+  queue.expire()
 end
 
 -- End the live grants if another program has changed or deleted the seat.
@@ -250,8 +262,8 @@ function permits.withdraw(gate, keep, tickets, foreign)
     if permit or taken then was_held[#was_held + 1] = ticket end
   end
   if not keep then
-    local _, position = record.place_of(gate)
-    if position then record.drop_place(position) end
+    local place = queue.place_of(gate, 'p')
+    if place then queue.drop(place) end
   end
   return foreign, was_held
 end

@@ -6,7 +6,7 @@
 --   e  one permit with this limit is free
 --   r  one of our permits is given back
 --
--- `stored` by number: 2 last, 3 number, 4 seat, 5 limits, 6 places, 7 barred_until, 9 keep.
+-- `stored` by number: 2 last, 3 number, 4 seat, 5 limits, 6 queue, 7 barred_until, 9 keep.
 -- Damaged values and keys of another type fall through, too, as in fast.lua. Writes come in
 -- the order of record.lua.
 

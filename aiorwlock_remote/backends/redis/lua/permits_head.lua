@@ -21,5 +21,5 @@ if now_text + 0 ~= now then
   return redis.error_reply('ERR a 32-bit server cannot be used')
 end
 local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'limits',
-  'places', 'barred_until', 'endings', 'keep', 'was')
+  'queue', 'barred_until', 'endings', 'keep', 'was')
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]

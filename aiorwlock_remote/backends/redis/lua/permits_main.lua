@@ -84,10 +84,10 @@ end
 -- Return the answer; compute the one of a waiting client, now that the step is done.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
-  local place, position = record.place_of(answer[2])
+  local place = queue.place_of(answer[2], 'p')
   local wait = place.claim_until and 0 or permits.retry_after(place, foreign)
   local limit = permits.limit_for(place)
-  return {-1, position - 1, wait, now, limit, unpack(record.describe(foreign))}
+  return {-1, queue.ahead(place), wait, now, limit, unpack(record.describe(foreign))}
 end
 
 if not match(op, '^[aertnodufs]$') then illegal() end

@@ -1,13 +1,13 @@
 -- The record (core/doorman.py) of a semaphore, and how it is stored.
 --
 -- state    hash. v=1; last, number, barred_until, created, updated: numbers; seat: the seat
---          value we wrote; endings, places, keep: as in record.lua
+--          value; endings, keep: as in record.lua
+--          queue, place:p:<gate>: see queue.lua; a place has limit,who at its end
 --          permit:<ticket>: fence,limit,since,holder,lock_delay,who
 --          limits: limit:count;... how many of the held permits have which limit
 --          was: as in record.lua
 -- permits  sorted set: ticket by expiry (+inf: never)
--- queue    hash: p:<gate> ->
---          number,since,expires,window,waiting,claim_until,limit,who
+-- queue    sorted set: see queue.lua
 --
 -- Nothing is written before the end of the step (permits_save.lua): until then, grants that
 -- the step has met or changed are in `met`, and the sorted set is as it was. A step that is
@@ -29,17 +29,28 @@ if stored[9] ~= 'never' then record.number_in(stored[9], 'keep') end
 for ending in string.gmatch(door.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
 end
-local queue, flat_queue = {}, {} -- the places (queue entries), by number; as stored
 local met = {} -- grants, by ticket
 local step = {
   changed = false, -- anything in the record
   regranted = false, -- a grant was made, ended or renewed
   horizon = now, -- until when the record is needed
   first = nil, -- the permit that ended first when the step began: ticket, score
-  gone_places = {}, -- fields of the queue to be deleted
   outdated = false, -- the value of the mutex key, if it is that of a former grant of ours
 }
-local CHUNK = 1000
+local CHUNK, KEEP = 1000, 9
+
+-- Read a place's limit and `who`.
+function record.read_place(place, rest)
+  local limit, who = match(rest, '^(%d+),(%["[^%c]*%])$')
+  if not limit or not record.fits(limit) or tonumber(limit) == 0 then
+    record.damaged(STATE, 'place:' .. place.field)
+  end
+  place.limit, place.who = tonumber(limit), who
+end
+
+function record.rest_of(place)
+  return format('%d,%s', place.limit, place.who)
+end
 
 function record.score_in(entry)
   local text = entry[2]
@@ -135,7 +146,7 @@ if stored[1] ~= '1' then
     end
   end
   -- The state is gone, so the permits and the queue mean nothing.
-  if typed('hash', 'HGETALL', QUEUE)[1] or kept > 0 then call('DEL', PERMITS, QUEUE) end
+  if kept > 0 or typed('sorted set', 'ZCARD', QUEUE) > 0 then call('DEL', PERMITS, QUEUE) end
   kept = 0
 elseif door.seat then
   if not match(door.seat, '^permits,%d+$') or door.last == 0 then
@@ -160,38 +171,6 @@ end
 local was = record.text_in(stored[10])
 if was and was == seat_value and was ~= door.seat then
   step.outdated, step.changed, seat_value = was, true, door.seat
-end
-
--- A step that was stopped may have written an entry, or its removal, and not the state.
-local places = record.number_in(stored[6], 'places')
-flat_queue = typed('hash', 'HGETALL', QUEUE)
-if 2 * places ~= #flat_queue then step.changed, stored[9] = true, '' end
-for i = 1, #flat_queue, 2 do
-  local field = flat_queue[i]
-  local number, since, expires, window, waiting, claim, limit, who = match(
-    flat_queue[i + 1], '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%d+),(%["[^%c]*%])$')
-  if not number or not match(field, '^p:.') or not record.fits(number)
-    or not record.fits(since) or not record.fits(expires) or not record.fits(window)
-    or not record.fits(waiting) or not (claim == '' or record.fits(claim))
-    or not record.fits(limit) or tonumber(limit) == 0 then
-    record.damaged(QUEUE, field)
-  end
-  queue[#queue + 1] = {field = field, gate = sub(field, 3), number = tonumber(number),
-    since = since, expires = tonumber(expires), window = tonumber(window),
-    waiting = tonumber(waiting), claim_until = tonumber(claim), limit = tonumber(limit),
-    who = who}
-  door.number = math.max(door.number, tonumber(number))
-end
-function record.place_of(gate)
-  for i, place in ipairs(queue) do
-    if place.gate == gate then return place, i end
-  end
-end
-
-function record.append(place)
-  record.set('number', door.number + 1)
-  place.number, place.dirty = door.number, true
-  queue[#queue + 1] = place
 end
 
 -- Return the grant of a ticket, or nil.

@@ -29,8 +29,7 @@ end
 function save.kept_until(ends)
   local keep = record.text_in(stored[9])
   if door.held > 0 and not ends then return 'never' end
-  for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
-  step.horizon = math.max(step.horizon, door.barred_until, ends or 0)
+  step.horizon = math.max(step.horizon, queue.sums.latest, door.barred_until, ends or 0)
   -- A key whose TTL has passed within the step would be created again, without a TTL.
   local needed = math.max((step.horizon + ARGV[1]) / 1000, now / 1000 + 1000)
   if (tonumber(keep) or 0) >= needed then return keep end
@@ -74,37 +73,11 @@ function save.fields(value, keep)
   differ(3, 'number', digits(door.number))
   differ(4, 'seat', value or '')
   differ(5, 'limits', save.limits())
-  differ(6, 'places', digits(#queue))
   differ(7, 'barred_until', digits(door.barred_until))
   differ(8, 'endings', door.endings)
   differ(10, 'was', save.was or '')
   if keep ~= stored[9] then put('keep', '') end -- until the TTLs are set
   return fields
-end
-
-function save.delete(command, key, items)
-  for first = 1, #items, CHUNK do
-    call(command, key, unpack(items, first, math.min(#items, first + CHUNK - 1)))
-  end
-end
-
--- Write the queue. An entry that left and came back is not deleted.
-function save.places()
-  local written, remain, gone = {}, {}, {}
-  for _, place in ipairs(queue) do
-    remain[place.field] = true
-    if place.dirty then
-      written[#written + 1] = place.field
-      written[#written + 1] = format('%d,%s,%d,%d,%d,%s,%d,%s', place.number, place.since,
-        place.expires, place.window, place.waiting,
-        place.claim_until and format('%d', place.claim_until) or '', place.limit, place.who)
-    end
-  end
-  for _, field in ipairs(step.gone_places) do
-    if not remain[field] then gone[#gone + 1] = field end
-  end
-  if written[1] then call('HSET', QUEUE, unpack(written)) end
-  save.delete('HDEL', QUEUE, gone)
 end
 
 -- Delete the mutex key; see save.lua.
@@ -123,7 +96,10 @@ function save.write(foreign)
   elseif not foreign and (seat_value or step.outdated) then
     save.delete_key()
   end
-  if not step.changed and value == record.text_in(stored[4]) then return end
+  if not step.changed and value == record.text_in(stored[4]) then
+    if queue.text() ~= (stored[6] or '') then call('HSET', STATE, 'queue', queue.text()) end
+    return -- that the bounds are exact again is no change, but the next step needs them
+  end
   local keep = save.kept_until(ends)
   local scores, gone, fields = {}, {}, save.fields(value, keep)
   local function put(name, text)
@@ -143,18 +119,22 @@ function save.write(foreign)
         permit.since, permit.details))
     end
   end
-  save.places()
+  queue.write(fields)
+  if queue.text() ~= (stored[6] or '') then put('queue', queue.text()) end
   if scores[1] then call('ZADD', PERMITS, unpack(scores)) end
   for first = 1, #fields, 2 * CHUNK do
     call('HSET', STATE, unpack(fields, first, math.min(#fields, first + 2 * CHUNK - 1)))
   end
   record.delete_permits(gone)
+  queue.written()
   if keep ~= stored[9] then
     save.keep_keys(keep)
     call('HSET', STATE, 'keep', keep)
   elseif keep ~= 'never' then
     if not step.first and door.held > 0 then call('PEXPIREAT', PERMITS, keep) end
-    if queue[1] and not flat_queue[1] then call('PEXPIREAT', QUEUE, keep) end
+    if queue.sums.count > 0 and (stored[6] or '') == '' then
+      call('PEXPIREAT', QUEUE, keep)
+    end
   end
   if value and (step.regranted or step.outdated or value ~= seat_value) then
     call('SET', SEAT, value, unpack(ends

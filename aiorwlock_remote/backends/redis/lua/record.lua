@@ -6,7 +6,8 @@
 --          reader:<ticket>: since,holder,lock_delay,who
 --          upgrader: expires,called,gate,ticket (a gate is the id of a client)
 --          endings: fence,holder,reason;...
---          places: how many are in the queue
+--          queue, place:<mode>:<gate>: see queue.lua; a place has `who` at its end. One with
+--          a claim has three more items in `who`: the ticket, the lease, the holder.
 --          pushed: the fence, if the writer has its grant from an offer and did not confirm
 --          readers: how many readers hold
 --          was: the value that the mutex key had before, if it may still have it
@@ -14,10 +15,7 @@
 --          A field that is empty or absent has its default. Others are left alone.
 -- readers  sorted set: ticket by expiry (+inf: never). All share the fence `last`.
 --          A ticket that has no field in the state is not a reader.
--- queue    hash: r:<gate> or w:<gate> ->
---          number,since,expires,window,waiting,claim_until,who
---          A place with a claim has three more items in `who`: the ticket, the lease, the
---          holder. An older version of this library takes them for a part of the text.
+-- queue    sorted set: see queue.lua
 --
 -- `who` is a text of the client's, here and there at the end: it may contain commas.
 -- Readers are changed in place, as there may be many; the rest is written by save.lua.
@@ -52,7 +50,6 @@ end
 -- the one of `was`, and the TTLs are set again unless `keep` says that they are.
 
 local seat_value = typed('string', 'GET', SEAT)
-local flat_queue = typed('hash', 'HGETALL', QUEUE)
 local kept = typed('sorted set', 'ZCARD', READERS)
 
 local door = {
@@ -77,7 +74,6 @@ end
 for ending in string.gmatch(door.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
 end
-local queue = {} -- the places (queue entries), by number
 local step = {
   changed = false, -- anything in the record
   regranted = false, -- a grant was made, ended or renewed
@@ -86,7 +82,6 @@ local step = {
   latest = nil, -- expiry of the last reader, if it was asked for
   soonest = nil, -- expiry of the first reader, when the step began
   unclaimed = nil, -- the seat value of readers whose sorted set was deleted
-  gone_places = {}, -- fields of the queue to be deleted
   leaving = {}, -- tickets of readers to be deleted
   left = {}, -- the same tickets, each with true
   orphans = false, -- a ticket of the sorted set has no field
@@ -102,11 +97,11 @@ if stored[1] ~= '1' then
     end
   end
   -- The state is gone, so the readers and the queue mean nothing.
-  if flat_queue[1] or kept > 0 then call('DEL', READERS, QUEUE) end
-  flat_queue, kept = {}, 0
+  if kept > 0 or typed('sorted set', 'ZCARD', QUEUE) > 0 then call('DEL', READERS, QUEUE) end
+  kept = 0
 end
 
-local CHUNK = 1000
+local CHUNK, KEEP = 1000, 14
 
 -- Delete tickets from the sorted set, and their fields; in this order the next step finds
 -- what is left (recount) if this one is stopped.
@@ -191,69 +186,24 @@ if record.text_in(stored[8]) then
     ticket = ticket}
 end
 
--- Return a place's `who`, and its claim: ticket, lease and holder. A JSON text of four items,
+-- Read a place's `who`, and its claim: ticket, lease and holder. A JSON text of four items,
 -- whose last is a text, cannot end as a claim does.
-function record.claim_in(who, field)
+function record.read_place(place, who)
+  if not match(who, '^%["[^%c]*%]$') then record.damaged(STATE, 'place:' .. place.field) end
+  place.who, place.ticket, place.lease, place.holder = who, '', 0, ''
   local text, ticket, lease, holder = match(who, '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
-  if not text or sub(field, 1, 1) ~= 'w' then return who, '', 0, '' end
-  if not record.fits(lease) or tonumber(lease) == 0 then record.damaged(QUEUE, field) end
-  return text .. ']', ticket, tonumber(lease), holder
+  if not text or place.mode ~= 'w' then return end
+  if not record.fits(lease) or tonumber(lease) == 0 then
+    record.damaged(STATE, 'place:' .. place.field)
+  end
+  place.who, place.ticket, place.lease, place.holder = text .. ']', ticket, tonumber(lease),
+    holder
 end
 
--- A step that was stopped may have written an entry, or its removal, and not the state.
-if record.number_in(stored[6], 'places') * 2 ~= #flat_queue then
-  step.changed, stored[14] = true, ''
-end
-for i = 1, #flat_queue, 2 do
-  local field = flat_queue[i]
-  local number, since, expires, window, waiting, claim, who = match(flat_queue[i + 1],
-    '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(.*)$')
-  if not number or not match(field, '^[rw]:.') or not match(who, '^%["[^%c]*%]$') or not record.fits(number)
-    or not record.fits(since) or not record.fits(expires) or not record.fits(window)
-    or not record.fits(waiting) or not (claim == '' or record.fits(claim)) then
-    record.damaged(QUEUE, field)
-  end
-  local text, ticket, lease, holder = record.claim_in(who, field)
-  queue[#queue + 1] = {field = field, mode = sub(field, 1, 1), gate = sub(field, 3),
-    number = tonumber(number), since = since, expires = tonumber(expires),
-    window = tonumber(window), waiting = tonumber(waiting),
-    claim_until = tonumber(claim), who = text, ticket = ticket, lease = lease,
-    holder = holder}
-  door.number = math.max(door.number, tonumber(number))
-end
-function record.place_of(gate, mode)
-  for i, place in ipairs(queue) do
-    if place.gate == gate and place.mode == mode then return place, i end
-  end
-end
-
--- No place has this ticket any more: it is not to be pushed (again).
-function record.drop_claims(ticket)
-  for _, place in ipairs(queue) do
-    if place.ticket == ticket then
-      record.alter(place, 'ticket', '')
-      record.alter(place, 'lease', 0)
-    end
-  end
-end
-
--- The holder of this ticket uses its grant. If it was pushed, it is one like any other now,
--- and its place is that of its client's other tasks.
-function record.confirm(ticket)
-  if not door.pushed or door.writer.ticket ~= ticket then return end
-  record.set('pushed', false)
-  record.set('admit_upto', 0)
-  record.set('admit_until', 0)
-  for i = #queue, 1, -1 do
-    local place = queue[i]
-    if place.ticket == ticket and place.waiting > 1 then
-      record.alter(place, 'waiting', place.waiting - 1)
-      record.alter(place, 'claim_until', nil)
-    elseif place.ticket == ticket then
-      record.drop_place(i)
-    end
-  end
-  record.drop_claims(ticket)
+function record.rest_of(place)
+  if place.ticket == '' then return place.who end
+  return format('%s,"%s",%d,"%s"]', sub(place.who, 1, -2), place.ticket, place.lease,
+    place.holder)
 end
 
 function record.held()

@@ -86,7 +86,7 @@ end
 function save.kept_until()
   local keep = record.text_in(stored[14])
   if save.never_ends() then return 'never' end
-  for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
+  step.horizon = math.max(step.horizon, queue.sums.latest)
   if door.slot then step.horizon = math.max(step.horizon, door.slot.expires) end
   step.horizon = math.max(step.horizon, door.barred_until, record.ends() or 0)
   -- A key whose TTL has passed within the step would be created again, without a TTL.
@@ -140,8 +140,12 @@ function save.write(foreign)
 end
 
 function save.write_record(value)
-  if not step.changed and value == record.text_in(stored[4]) then return end
-  local pairs_of = step.fields
+  if not step.changed and value == record.text_in(stored[4]) then
+    -- That the bounds are exact again is no change, but the next step needs them.
+    if queue.text() ~= (stored[6] or '') then call('HSET', STATE, 'queue', queue.text()) end
+    return
+  end
+  local pairs_of, was_empty = step.fields, (stored[6] or '') == ''
   step.fields, step.changed = {}, false
   pairs_of[#pairs_of + 1] = 'updated'
   pairs_of[#pairs_of + 1] = now_text
@@ -173,7 +177,6 @@ function save.write_record(value)
     differ(16, 'readers', door.readers > 0 and format('%d', door.readers) or '')
   end
   differ(17, 'was', save.was or '')
-  differ(6, 'places', queue[1] and format('%d', #queue) or '')
   local writer, slot = door.writer, door.slot
   if not writer then
     differ(5, 'writer', '')
@@ -184,37 +187,19 @@ function save.write_record(value)
   end
   differ(8, 'upgrader', slot and format('%d,%d,%s,%s', slot.expires,
     slot.called and 1 or 0, slot.gate, slot.ticket) or '')
-  local places, remain = {}, {}
-  for _, place in ipairs(queue) do
-    remain[place.field] = true
-    if place.dirty then
-      place.dirty = nil
-      local who = place.who
-      if place.ticket ~= '' then
-        who = format('%s,"%s",%d,"%s"]', sub(who, 1, -2), place.ticket, place.lease,
-          place.holder)
-      end
-      places[#places + 1] = place.field
-      places[#places + 1] = format('%d,%s,%d,%d,%d,%s,%s', place.number,
-        place.since, place.expires, place.window, place.waiting,
-        place.claim_until and format('%d', place.claim_until) or '', who)
-    end
-  end
-  if places[1] then call('HSET', QUEUE, unpack(places)) end
-  for _, field in ipairs(step.gone_places) do
-    if not remain[field] then call('HDEL', QUEUE, field) end
-  end
-  step.gone_places = {}
+  queue.write(pairs_of)
+  differ(6, 'queue', queue.text())
   local keep, kept_before = save.kept_until(), stored[14]
   local changed = keep ~= kept_before
   if changed then put('keep', '') end
   local gone = save.leavers(put)
   call('HSET', STATE, unpack(pairs_of))
   record.delete_readers(gone)
-  save.keep_keys(keep, changed, queue[1] and not flat_queue[1])
+  queue.written()
+  save.keep_keys(keep, changed, was_empty and queue.sums.count > 0)
   if changed then
     call('HSET', STATE, 'keep', keep)
     stored[14] = keep
   end
-  step.new_readers, flat_queue = false, queue
+  step.new_readers = false
 end

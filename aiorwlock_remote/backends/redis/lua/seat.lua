@@ -30,17 +30,15 @@ function seat.drop_writer()
   step.changed, step.regranted = true, true
   if door.pushed then -- nobody wrote: no write phase ends
     door.pushed = false
-    record.drop_claims(ticket)
+    turn.drop_claims(ticket)
     return
   end
   if door.upgraded then
     door.upgraded = false
-    for _, place in ipairs(queue) do
-      if place.mode == 'w' then
-        record.set('admit_upto', 0)
-        record.set('admit_until', 0)
-        return
-      end
+    if queue.each('other')() then
+      record.set('admit_upto', 0)
+      record.set('admit_until', 0)
+      return
     end
   end
   turn.admit_waiting()
@@ -86,9 +84,7 @@ function seat.expire()
   elseif door.readers > 0 and step.soonest <= now then
     seat.expire_readers()
   end
-  for i = #queue, 1, -1 do
-    if queue[i].expires <= now then record.drop_place(i) end
-  end
+  queue.expire()
   if door.slot and door.slot.expires <= now then
     door.slot = nil
     step.changed = true

@@ -6,16 +6,20 @@ function turn.late(place)
   return place.claim_until and place.claim_until <= now
 end
 
-function turn.writer_before(number)
-  for _, place in ipairs(queue) do
-    if place.number >= number then return false end
-    if place.mode == 'w' and not turn.late(place) then return true end
+-- Return the oldest writer that did not miss its claim, or nil.
+function turn.first_writer()
+  for place in queue.each('other') do
+    if not turn.late(place) then return place end
   end
-  return false
+end
+
+function turn.writer_before(number)
+  local first = turn.first_writer()
+  return first ~= nil and first.number < number
 end
 
 function turn.writer_waits()
-  return door.slot ~= nil or turn.writer_before(math.huge)
+  return door.slot ~= nil or turn.first_writer() ~= nil
 end
 
 function turn.is_admitted(place)
@@ -23,11 +27,15 @@ function turn.is_admitted(place)
     and (door.admit_until == 0 or now < door.admit_until)
 end
 
-function turn.admitted()
+-- Return the readers that may enter before waiting writers: all, or the first alone.
+function turn.admitted(first)
   local found = {}
-  for _, place in ipairs(queue) do
-    if place.mode == 'r' and not turn.late(place) and turn.is_admitted(place) then
+  if door.admit_upto == 0 then return found end
+  for place in queue.each('r') do
+    if not turn.is_admitted(place) then break end
+    if not turn.late(place) then
       found[#found + 1] = place
+      if first then break end
     end
   end
   return found
@@ -39,7 +47,7 @@ function turn.may_enter(place, policy)
     if record.held() then return false end
     if policy == 'barge' then return true end
     if turn.writer_before(place.number) then return false end
-    return policy == 'writer' or not turn.admitted()[1]
+    return policy == 'writer' or not turn.admitted(true)[1]
   end
   if door.writer then return false end
   if policy == 'reader' or not turn.writer_waits() then return true end
@@ -53,7 +61,11 @@ end
 
 function turn.settle()
   if door.writer or door.barred_until > now or turn.writer_waits() then return end
-  for _, place in ipairs(queue) do
+  -- Nobody has come since all that waited were admitted.
+  if door.admit_upto == door.number and (door.admit_until == 0 or now < door.admit_until) then
+    return
+  end
+  for place in queue.each('r') do
     if not turn.late(place) and not turn.is_admitted(place) then
       turn.admit_waiting()
       return
@@ -77,13 +89,12 @@ function turn.retry_after(place, foreign)
     return at and math.max(0, at - now) or -1
   end
   local soon
-  for _, other in ipairs(queue) do
-    if other.mode == 'w' and not turn.late(other) and other ~= place and other.claim_until
-    then
+  for _, other in ipairs(queue.called('other')) do
+    if not turn.late(other) and other ~= place then
       soon = math.min(soon or math.huge, other.claim_until - now)
     end
   end
-  if door.admit_until > now and turn.admitted()[1] then
+  if door.admit_until > now and turn.admitted(true)[1] then
     soon = math.min(soon or math.huge, door.admit_until - now)
   end
   return soon and math.max(0, soon) or -1
@@ -104,11 +115,10 @@ function turn.open_window()
 end
 
 -- The lock is held: the clients that were woken before have not missed their claim.
-function turn.unoffered(only)
+function turn.unoffered(kind)
   local pushed = door.pushed and door.writer.ticket
-  for _, place in ipairs(queue) do
-    if (not only or place.mode == only) and not turn.late(place) and place.ticket ~= pushed
-    then
+  for _, place in ipairs(queue.called(kind)) do
+    if not turn.late(place) and place.ticket ~= pushed then
       record.alter(place, 'claim_until', nil)
     end
   end
@@ -133,41 +143,72 @@ function turn.push(place)
 end
 
 function turn.offer_to_writer()
-  for _, place in ipairs(queue) do
-    if place.mode == 'w' and not turn.late(place) then
-      if place.claim_until then return {} end
-      if place.ticket == '' or door.turns >= SEAT_TURNS then
-        record.alter(place, 'claim_until', now + place.window)
-      else
-        turn.push(place)
-      end
-      return {place.gate}
-    end
+  local place = turn.first_writer()
+  if not place or place.claim_until then return {} end
+  if place.ticket == '' or door.turns >= SEAT_TURNS then
+    record.alter(place, 'claim_until', now + place.window)
+  else
+    turn.push(place)
   end
-  return {}
+  return {place.gate}
 end
 
 -- Reserve the free lock for the next entries; return the clients to be woken.
 function turn.offer()
   if door.writer or door.barred_until > now then
-    turn.unoffered()
+    turn.unoffered('r')
+    turn.unoffered('other')
     return {}
   end
   turn.settle()
   local woken = turn.open_window()
   if record.held() then
-    turn.unoffered('w')
-    if not turn.admitted()[1] then return turn.call_upgrader() end
+    turn.unoffered('other')
+    if not turn.admitted(true)[1] then return turn.call_upgrader() end
     return woken
   end
-  if not turn.admitted()[1] then return turn.offer_to_writer() end
+  if not turn.admitted(true)[1] then return turn.offer_to_writer() end
   return woken
 end
 
 function turn.pass_over(gates)
-  for _, place in ipairs(queue) do
-    if gates[place.gate] and place.claim_until and not turn.late(place) then
-      record.alter(place, 'claim_until', now)
+  for kind in pairs(queue.order) do
+    for _, place in ipairs(queue.called(kind)) do
+      if gates[place.gate] and not turn.late(place) then
+        record.alter(place, 'claim_until', now)
+      end
+    end
+  end
+end
+
+-- The ticket is not to be pushed (again). It is in the place of its own client, or in one that
+-- was called with it.
+function turn.drop_claims(ticket, gate)
+  local places = queue.called('other')
+  places[#places + 1] = gate and queue.place_of(gate, 'w')
+  for _, place in ipairs(places) do
+    if place.ticket == ticket then
+      record.alter(place, 'ticket', '')
+      record.alter(place, 'lease', 0)
+    end
+  end
+end
+
+-- The holder of this ticket uses its grant. If it was pushed, it is one like any other now,
+-- and its place is that of its client's other tasks.
+function turn.confirm(ticket)
+  if not door.pushed or door.writer.ticket ~= ticket then return end
+  record.set('pushed', false)
+  record.set('admit_upto', 0)
+  record.set('admit_until', 0)
+  for _, place in ipairs(queue.called('other')) do
+    if place.ticket == ticket and place.waiting > 1 then
+      record.alter(place, 'waiting', place.waiting - 1)
+      record.alter(place, 'claim_until', nil)
+      record.alter(place, 'ticket', '')
+      record.alter(place, 'lease', 0)
+    elseif place.ticket == ticket then
+      queue.drop(place)
     end
   end
 end
