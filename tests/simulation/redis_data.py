@@ -269,6 +269,9 @@ class Keyspace:
     def _zrange(
         self, key: bytes, first: bytes, last: bytes, *options: bytes
     ) -> list[bytes]:
+        if b"BYSCORE" in options:
+            kept = tuple(option for option in options if option != b"BYSCORE")
+            return self._zrangebyscore(key, first, last, *kept)
         assert set(options) <= {b"REV", b"WITHSCORES"}, options
         found = (self._found(key, SortedSet) or SortedSet()).ordered()
         if b"REV" in options:
@@ -287,8 +290,12 @@ class Keyspace:
             at = asked.index(b"LIMIT")
             limit = slice(int(asked[at + 1]), int(asked[at + 1]) + int(asked[at + 2]))
             del asked[at : at + 3]
-        assert set(asked) <= {b"WITHSCORES"}, options
+        assert set(asked) <= {b"REV", b"WITHSCORES"}, options
+        if b"REV" in asked:  # then the greatest score is named first
+            least, most = most, least
         found = self._between(key, least, most)
+        if b"REV" in asked:
+            found.reverse()
         return told(found[limit] if limit else found, b"WITHSCORES" in asked)
 
     def _zcount(self, key: bytes, least: bytes, most: bytes) -> int:
@@ -297,12 +304,13 @@ class Keyspace:
     def _between(
         self, key: bytes, least: bytes, most: bytes
     ) -> list[tuple[float, bytes]]:
-        low, high = float(least), float(most.removeprefix(b"("))
-        ordered = (self._found(key, SortedSet) or SortedSet()).ordered()
-        found = [pair for pair in ordered if low <= pair[0] <= high]
+        low, high = (float(bound.removeprefix(b"(")) for bound in (least, most))
+        found = (self._found(key, SortedSet) or SortedSet()).ordered()
+        if least.startswith(b"("):
+            found = [pair for pair in found if pair[0] > low]
         if most.startswith(b"("):
-            return [pair for pair in found if pair[0] < high]
-        return found
+            found = [pair for pair in found if pair[0] < high]
+        return [pair for pair in found if low <= pair[0] <= high]
 
     # Messages
 
