@@ -31,8 +31,8 @@ SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
 MAX_READS_PER_SECOND = 100
 """Upper limit of one process's reads, however many resources it waits for."""
 PAUSE_PER_WAITER = 0.01
-"""Seconds by which each waiter ahead makes the pauses longer, up to ``MAX_POLL``. A turn
-takes so long at least, so that a waiter reads again before its own."""
+"""Seconds by which each waiter ahead makes the pauses longer, up to ``MAX_POLL``. A
+turn takes so long at least, so that a waiter reads again before its own."""
 REPEAT_INTERVAL = 1.0
 """Seconds until the same reason wakes a waiter again: its request may have failed."""
 

@@ -142,7 +142,6 @@ class Asker:
     def confirm(self) -> Command:
         """A process uses a grant that was pushed to it, or has long lost it."""
         chance = self.chance
-        door = self.record or Doorman()
         gate = chance.choice(self._gates)
         asked = self._acquire(gate, Mode.WRITE, may_queue=True)
         ticket = self._held() if chance.random() < 0.8 else self._offered()
