@@ -141,8 +141,6 @@ FAULTS = (
     ("format('(%d', -last), '-inf', 'BYSCORE', 'REV'", "'-inf', '(0', 'BYSCORE'"),
     ("place.mode == 'r' and -place.number", "false"),
     ("queue.known[place.field].gone then", "place.gone then"),
-    ("if claim ~= ticket or first == 'w:' .. own then", "if false then"),
-    ("elseif found and found[4] ~= 0 then", "elseif false then"),
     ("and ticket ~= ARGV[5] and tonumber(expires) > now and sums()", "and sums()"),
     ("(limit == '' or found[2] < tonumber(limit))", "true"),
     ("math.max(mine[4], window)", "window"),
