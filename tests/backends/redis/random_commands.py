@@ -152,6 +152,8 @@ class Asker:
         gate = self._owner({ticket}, gate)
         asked = replace(asked, client_id=gate)
         claim = replace(asked.claims[0], ticket=ticket)
+        if chance.random() < 0.1:  # less than the offer gave already
+            claim = replace(claim, lease=300)
         confirms = chance.random() < 0.8
         return replace(asked, claims=(claim,), confirms=confirms)
 

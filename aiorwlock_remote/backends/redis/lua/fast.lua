@@ -208,28 +208,30 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
           and try('GET', SEAT) == seat then
           local value = ARGV[8] .. ',' .. clock[1]
+          local number = nil
+          if more ~= '0' then
+            number = format('%d', (tonumber(stored[3]) or 0) + 1)
+            call('ZADD', QUEUE, number, 'w:' .. own)
+          end
+          call('SET', SEAT, value, 'PXAT', format('%d', ms))
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
           local answer
-          if more == '0' then
-            call('SET', SEAT, value, 'PXAT', format('%d', ms))
-            answer = try('HSET', STATE, 'last', fence_text, 'seat', value,
-              'updated', now_text, 'writer', writer, 'turns', format('%d', turns),
-              unpack(place and {'queue', '', own_place, ''} or {}))
+          if number then
+            answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns), 'number', number,
+              own_place, format('%s,%s,%d,%s,%s,,%s', number, since, now + life, window, more,
+                who),
+              'queue', format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life))
           else
-            local number = format('%d', (tonumber(stored[3]) or 0) + 1)
-            call('ZADD', QUEUE, number, 'w:' .. own)
-            call('SET', SEAT, value, 'PXAT', format('%d', ms))
-            answer = try('HSET', STATE, own_place, format('%s,%s,%d,%s,%s,,%s', number,
-              since, now + life, window, more, who), 'queue',
-              format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life),
-              'last', fence_text, 'seat', value, 'updated', now_text, 'writer', writer,
-              'turns', format('%d', turns), 'number', number)
+            answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+              'writer', writer, 'turns', format('%d', turns),
+              unpack(place and {'queue', '', own_place, ''} or {}))
           end
           if type(answer) == 'table' then
             try('SET', SEAT, seat, 'PXAT', format('%d', ceil(expires / 1000)))
             error(answer)
           end
-          if more == '0' and place then remove_own_place() end
+          if place and not number then remove_own_place() end
           return {fence, now}
         end
       end

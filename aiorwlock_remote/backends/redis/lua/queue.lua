@@ -4,7 +4,7 @@
 -- QUEUE    sorted set: <mode>:<gate> by the number of the place; a reader's number is negative
 --          here, so that the first place of either kind is found at once
 -- state    place:<mode>:<gate>: number,since,expires,window,waiting,claim_until, and what
---          record.lua or permits_record.lua adds
+--          the script's own file of the record adds
 --          queue: the sums of SUMS, with commas between; empty if nobody waits
 --
 -- A member whose field is absent or empty, or a field without its member, is no place: a step
