@@ -147,8 +147,8 @@ elseif door.seat then
     record.score_in(step.first)
     if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
   else
-    door.seat, door.limits = nil, {} -- the permits were lost: our value counts as foreign
-    step.changed = true
+    door.seat = nil -- the permits were lost: our value counts as foreign
+    record.recount(true)
   end
   door.held = kept
 elseif counted > 0 then
