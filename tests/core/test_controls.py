@@ -366,7 +366,7 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "a lost seat is ignored": ((transition, "reconcile", lambda door, _seat: door),),
     "a foreign seat is ignored": (
-        (transition, "foreign_seat", lambda _door, _seat: None),
+        (transition, "foreign_seat", lambda _door, _seat, **_semaphore: None),
     ),
     "the first out frees all": (
         (mutex_record, "drop_grants", first_out_frees_all),

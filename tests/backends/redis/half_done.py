@@ -266,8 +266,8 @@ def lock_cases(kind: type[Keys], lease: int | None) -> Iterator[Case]:  # noqa: 
     for mode in (READ, WRITE):
         waits = queued(mode, bad, "x", **wants)[1]
         writer = (good, ask(WRITE, "g"))
-        before = (*known, writer)
-        yield case(f"wait to {mode.name} for a writer", before, waits, "g", new=("x",))
+        held = [*known, writer]
+        yield case(f"wait to {mode.name} for a writer", held, waits, "g", new=("x",))
     waits = queued(WRITE, bad, "x", **wants)[1]
     yield case("wait for readers", [*known, *two], waits, "gf", new=("x",))
     came = [*known, (good, ask(WRITE, "k")), (bad, waits), (good, Release("k"))]

@@ -158,8 +158,8 @@ elseif door.seat then
     record.score_in(step.first)
     if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
   else
-    door.seat, door.limits = nil, {} -- the permits were lost: our value is removed
-    step.changed = true
+    door.seat = nil -- the permits were lost: our value is removed
+    record.recount(true)
   end
   door.held = kept
 elseif counted > 0 then
