@@ -16,9 +16,8 @@ from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
-from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import MAX_POLL, MICROS
-from aiorwlock_remote.core.transition import next_attempt, peek
+from aiorwlock_remote.core.timing import MICROS, pause_behind
+from aiorwlock_remote.core.transition import next_attempt, peek, turns_ahead
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, WakeCallback
 
@@ -30,9 +29,6 @@ SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
 """Seconds of the pause after a change, and the factor from one pause to the next."""
 MAX_READS_PER_SECOND = 100
 """Upper limit of one process's reads, however many resources it waits for."""
-PAUSE_PER_WAITER = 0.01
-"""Seconds by which each waiter ahead makes the pauses longer, up to ``MAX_POLL``. A
-turn takes so long at least, so that a waiter reads again before its own."""
 REPEAT_INTERVAL = 1.0
 """Seconds until the same reason wakes a waiter again: its request may have failed."""
 
@@ -244,8 +240,7 @@ class StatePoller:
             found = ("no entry", state.mark), 0
         is_next = self._client_id in waits[:1]
         longest = self._intervals.near if is_next else self._intervals.far
-        turns = _turns_ahead(doorman, self._client_id)
-        shortest = min(MAX_POLL, PAUSE_PER_WAITER * turns)
+        shortest = pause_behind(turns_ahead(doorman, self._client_id))
         aimed = math.inf
         # What ends by time alone is for those near the head to find.
         if found is not None and found[1] > 0 and shortest <= longest:
@@ -282,16 +277,3 @@ class StatePoller:
         if not any(map(doorman.has_pushed, own)):
             return None
         return PushedGrant.of(doorman.grants[0], StoreTime(shown, sent_at))
-
-
-def _turns_ahead(doorman: Doorman, client_id: str) -> int:
-    """Return how many turns of others come before that of this client, about."""
-    slot = doorman.upgrader
-    if slot is not None and slot.client_id == client_id:
-        return 0
-    for index, entry in enumerate(doorman.queue):
-        if entry.client_id == client_id:
-            # Readers enter together, and the holders of permits many at a time.
-            shared = entry.mode is Mode.READ
-            return 0 if shared else index // max(1, entry.limit)
-    return 0

@@ -15,6 +15,8 @@ DEFAULT_LEASE = 30.0
 MIN_MARGIN = 0.05
 MAX_POLL = 5.0
 """The longest poll of a waiter with many ahead of it; its entry lives for three."""
+MIN_TURN = 0.01
+"""Seconds that a turn takes at least in a long queue: ``pause_behind`` relies on it."""
 NEAR_WAITERS = 16
 """So many waiters at the head of a queue poll at the store's usual pace."""
 _NUMBERS = int, float
@@ -73,6 +75,16 @@ class PollPolicy:
     def __post_init__(self) -> None:
         if not 0 < self.poll_min <= self.poll_max <= self.entry_ttl / 3:
             raise ValueError("entry_ttl must be at least three times poll_max")
+
+
+def pause_behind(turns: int) -> float:
+    """Return how many seconds a waiter may leave a stored queue unread, if so many
+    turns of others come before its own.
+
+    For stores whose waiters read the whole queue. Those near the head read it at each
+    change; if all did, a change of a queue of N entries would be read N times.
+    """
+    return min(MAX_POLL, MIN_TURN * max(0, turns - NEAR_WAITERS))
 
 
 def poll_stretch(pace: PollPolicy, ahead: int) -> float:

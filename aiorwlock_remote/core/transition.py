@@ -290,6 +290,19 @@ def next_attempt(
     return soonest
 
 
+def turns_ahead(doorman: Doorman, client_id: str) -> int:
+    """Return how many turns of others come before that of this client, about."""
+    slot = doorman.upgrader
+    if slot is not None and slot.client_id == client_id:
+        return 0
+    for index, entry in enumerate(doorman.queue):
+        if entry.client_id == client_id:
+            # Readers enter together, and the holders of permits many at a time.
+            shared = entry.mode is Mode.READ
+            return 0 if shared else index // max(1, entry.limit)
+    return 0
+
+
 def _offer(
     doorman: Doorman, now: int, floor: int | None = None
 ) -> tuple[Doorman, tuple[str, ...]]:

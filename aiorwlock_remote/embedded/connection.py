@@ -37,10 +37,11 @@ class WakeEvent(Protocol):
     def set(self) -> None:
         """Wake the waiting thread, or the next one to wait. For any thread."""
 
-    def wait(self, seconds: float | None) -> bool:
-        """Wait for ``set``, a change or ``seconds``; if None, for ``set`` only.
+    def wait(self, seconds: float | None, *, quiet: bool = False) -> bool:
+        """Wait for ``set``, a change or ``seconds``; return whether for a change.
 
-        Return True if a process is changing the store, or has changed it.
+        A change is one by another process, which has begun or ended it. If ``quiet``,
+        no change ends the wait, nor if ``seconds`` is None: wait for ``set`` only.
         """
 
     def close(self) -> None:
@@ -58,7 +59,8 @@ class PlainWakeEvent:
     def set(self) -> None:
         self._event.set()
 
-    def wait(self, seconds: float | None) -> bool:
+    def wait(self, seconds: float | None, *, quiet: bool = False) -> bool:
+        del quiet
         self._event.wait(seconds)
         self._event.clear()
         return False

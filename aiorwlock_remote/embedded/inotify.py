@@ -49,13 +49,13 @@ class InotifyWakeEvent:
     def set(self) -> None:
         os.eventfd_write(self._event, 1)
 
-    def wait(self, seconds: float | None) -> bool:
+    def wait(self, seconds: float | None, *, quiet: bool = False) -> bool:
         until = time.monotonic() + (seconds or 0.0)
         heard: set[int] = set()
         while not heard - {self._listener}:
-            if seconds is None:
-                # No task waits: what other processes do must not wake this thread.
-                found = self._quiet.poll()
+            if seconds is None or quiet:
+                # What other processes do must not wake this thread.
+                found = self._quiet.poll(None if seconds is None else seconds * 1000)
             else:
                 left = until - time.monotonic() - DEBOUNCE
                 found = self._quiet.poll(DEBOUNCE * 1000)

@@ -9,7 +9,8 @@ from random import uniform
 from aiorwlock_remote._util.native import Lock, Thread
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.transition import next_attempt
+from aiorwlock_remote.core.timing import pause_behind
+from aiorwlock_remote.core.transition import next_attempt, turns_ahead
 from aiorwlock_remote.embedded.connection import (
     KeptLocked,
     LocalConnection,
@@ -50,7 +51,8 @@ class ChangeWatcher:
 
     A thread of its own polls the version of the store as long as a task waits: often if
     one of its tasks is at the front of a queue and changes set no ``WakeEvent``, seldom
-    otherwise. Only after a change does it read the watched records.
+    otherwise. Only after a change does it read the watched records, and those in whose
+    queues many others come first only from time to time (``pause_behind``).
     """
 
     def __init__(
@@ -71,10 +73,14 @@ class ChangeWatcher:
         self._connection = connection
         self._client_id = client_id
         self._loop = loop
+        self._clock = loop.clock
         self._wake = wake
         self._watched: dict[Resource, object] = {}  # and the reason woken for last
         self._fresh: set[Resource] = set()
         self._kept: set[Resource] = set()  # in the middle of another process's step
+        # Far from the head of a queue: the local time of the next look, in seconds.
+        # With a look at each change, N processes would read N entries each.
+        self._resting: dict[Resource, float] = {}
         self._lock = Lock()
         self._alarm: WakeEvent = PlainWakeEvent()
         self._changing = False  # while the thread slept, a process changed the store
@@ -123,8 +129,8 @@ class ChangeWatcher:
                 try:
                     version, before = self._version(), version
                     changed = version != before
-                    again = {*fresh, *self._kept}
-                    near = self._look(list(self._watched) if changed else list(again))
+                    again = {*fresh, *self._kept, *self._rested(fresh)}
+                    near = self._look(self._awake() if changed else list(again))
                     if self._changing and not changed:
                         # The change was noticed before it was committed, and its end
                         # sets no alarm (test_a_change_noticed_too_early).
@@ -148,15 +154,39 @@ class ChangeWatcher:
         # may have become free between the step that queued and ``watch``.
         with self._lock:
             awake, idle = self._fresh or self._closed, not self._watched
+            resting = self._watched.keys() <= self._resting.keys()
         self._changing = False
         if not awake:
             seconds = None if idle else uniform(0.75, 1.25) * pause
-            self._changing = self._alarm.wait(seconds)
+            if self._resting and not idle:
+                left = max(0.0, min(self._resting.values()) - self._clock.now())
+                seconds = left if resting else min(left, seconds or 0.0)
+            self._changing = self._alarm.wait(seconds, quiet=resting)
         with self._lock:
             if self._closed:
                 return None
             fresh, self._fresh = list(self._fresh), set()
             return fresh
+
+    def _rested(self, fresh: list[Resource]) -> list[Resource]:
+        """Remove from the resting resources those that are fresh, watched no more, or
+        due; return them.
+        """
+        now = self._clock.now()
+        with self._lock:
+            watched = set(self._watched)
+        ended = [
+            resource
+            for resource, until in self._resting.items()
+            if until <= now or resource in fresh or resource not in watched
+        ]
+        for resource in ended:
+            del self._resting[resource]
+        return [resource for resource in ended if resource in watched]
+
+    def _awake(self) -> list[Resource]:
+        with self._lock:
+            return [each for each in self._watched if each not in self._resting]
 
     def _version(self) -> object:
         try:
@@ -190,6 +220,11 @@ class ChangeWatcher:
             first = seen.record.queue[:NEAR_ENTRIES]
             near = near or any(entry.client_id == self._client_id for entry in first)
             found = next_attempt(seen.record, seen.seat, self._client_id, seen.now)
+            rest = pause_behind(turns_ahead(seen.record, self._client_id))
+            if rest > 0.0 and (found is None or found[1] > 0):
+                # What ends by time alone is for those near the head to find.
+                self._resting[resource] = self._clock.now() + rest
+                continue
             if found is None:
                 continue
             reason, micros = found

@@ -300,7 +300,7 @@ async def test_a_turn_that_was_not_hinted_at_is_reported(
     assert reads.missed.is_set()
 
 
-@pytest.mark.parametrize(("ahead", "reads_again"), [(40, False), (2, True)])
+@pytest.mark.parametrize(("ahead", "reads_again"), [(56, False), (2, True)])
 async def test_who_is_far_from_the_head_reads_less_often(
     ahead: int, reads_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,11 @@ from typing import cast
 
 import pytest
 
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, QueueEntry
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import pause_behind
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.embedded.connection import LocalConnection, WakeEvent
 from aiorwlock_remote.embedded.watcher import (
     UNTIL_COMMIT,
@@ -18,6 +21,7 @@ from aiorwlock_remote.embedded.watcher import (
 )
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop, Snapshot
+from tests.fixed_clock import StandingClock
 
 ORDER = Resource("order", "42")
 LONG = 30.0
@@ -35,7 +39,8 @@ class ScriptedAlarm:
     def set(self) -> None:
         self.ends.put(False)
 
-    def wait(self, seconds: float | None) -> bool:
+    def wait(self, seconds: float | None, *, quiet: bool = False) -> bool:
+        self.quiet = quiet
         self.sleeps.put(seconds)
         return self.ends.get(timeout=LONG)
 
@@ -56,6 +61,7 @@ class ScriptedConnection:
         self.number = 0
         self.is_open = False
         self.looks = 0
+        self.record = UNUSED_DOORMAN
         self.closed = threading.Event()
 
     def open(self, timeout: float) -> None:
@@ -75,7 +81,7 @@ class ScriptedConnection:
 
     def look(self, resource: Resource) -> Snapshot:
         self.looks += 1
-        return Snapshot(resource, UNUSED_DOORMAN, None, 0, 0)
+        return Snapshot(resource, self.record, None, 0, 0)
 
 
 @pytest.fixture
@@ -83,12 +89,14 @@ def connection() -> ScriptedConnection:
     return ScriptedConnection()
 
 
-def watching(connection: ScriptedConnection) -> ChangeWatcher:
+def watching(
+    connection: ScriptedConnection, loop: NoLoop | None = None
+) -> ChangeWatcher:
     intervals = WatchIntervals(0.002, 20.0)
     watcher = ChangeWatcher(
         cast("LocalConnection", connection),
         "me",
-        cast("EventLoop", NoLoop()),
+        cast("EventLoop", loop or NoLoop()),
         lambda *_: None,
         intervals,
     )
@@ -98,6 +106,9 @@ def watching(connection: ScriptedConnection) -> ChangeWatcher:
 
 class NoLoop:
     """An event loop in which nothing is called: no test here waits for a wake-up."""
+
+    def __init__(self) -> None:
+        self.clock = StandingClock()
 
     def call_soon(self, *_: object) -> None:
         pass
@@ -130,5 +141,43 @@ def test_it_looks_less_and_less_often(connection: ScriptedConnection) -> None:
         alarm.ends.put(False)
         pauses.append(alarm.slept())
     assert pauses[-1] > 100 * pauses[0]
+    watcher.close()
+    assert connection.closed.wait(LONG)
+
+
+def behind(others: int) -> Doorman:
+    """Return a doorman in whose queue "me" is behind so many others."""
+    names = [*(f"client {number}" for number in range(others)), "me"]
+    entries = [
+        QueueEntry(number, name, Mode.WRITE, 0, 10**15, 10**6)
+        for number, name in enumerate(names, 1)
+    ]
+    return replace(UNUSED_DOORMAN, queue=tuple(entries), number=others + 1)
+
+
+def test_who_is_far_from_the_head_does_not_read_each_change(
+    connection: ScriptedConnection,
+) -> None:
+    """A queue of N entries would be read N times at each of its changes."""
+    connection.record = behind(60)
+    loop, alarm = NoLoop(), connection.event
+    watcher = watching(connection, loop)
+    assert alarm.slept() == pytest.approx(pause_behind(60))
+    assert alarm.quiet
+    assert connection.looks == 1
+    connection.number += 1
+    alarm.ends.put(False)  # as for another resource that is watched from now on
+    assert alarm.slept() == pytest.approx(pause_behind(60))
+    assert connection.looks == 1
+    connection.record = behind(5)
+    loop.clock.seconds += pause_behind(60)
+    alarm.ends.put(False)
+    alarm.slept()
+    assert (connection.looks, alarm.quiet) == (2, False)
+    # Near the head, it reads at the next change.
+    connection.number += 1
+    alarm.ends.put(True)
+    alarm.slept()
+    assert connection.looks == 3
     watcher.close()
     assert connection.closed.wait(LONG)
