@@ -63,26 +63,26 @@ class _NativeCondition:
 
     def __init__(self, lock: Any) -> None:  # noqa: ANN401 - of a type without a name
         self._lock = lock
-        self._waiters: deque[Any] = deque()
+        self.waiters: deque[Any] = deque()
 
     def wait(self, timeout: float | None = None) -> bool:
         waiter = Lock()
         waiter.acquire()
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         self._lock.release()
         try:
             return waiter.acquire(timeout=-1 if timeout is None else timeout)
         finally:
             self._lock.acquire()
             with suppress(ValueError):  # it was notified
-                self._waiters.remove(waiter)
+                self.waiters.remove(waiter)
 
     def notify(self) -> None:
-        if self._waiters:
-            self._waiters.popleft().release()
+        if self.waiters:
+            self.waiters.popleft().release()
 
 
-class _NativeEvent:
+class _NativeEvent:  # pyright: ignore[reportUnusedClass] - used if gevent has patched
     """``threading.Event``, for the same reason."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _NativeEvent:
     def set(self) -> None:
         with self._lock:
             self._set = True
-            for _ in range(len(self._changed._waiters)):  # noqa: SLF001 - same file
+            for _ in range(len(self._changed.waiters)):
                 self._changed.notify()
 
     def clear(self) -> None:

@@ -391,8 +391,9 @@ def _is_late(app_locks: AppLocks, request: HTTPConnection) -> bool:
 def _is_generator(call: Any) -> bool:  # noqa: ANN401 - callables of any kind
     while isinstance(call, partial):
         call = call.func
+    made: object = call
     # B004: for a callable object, its method.
-    candidates = (call, unwrap(call), getattr(type(call), "__call__", None))  # noqa: B004
+    candidates = (call, unwrap(call), getattr(type(made), "__call__", None))  # noqa: B004
     return any(isgeneratorfunction(c) or isasyncgenfunction(c) for c in candidates)
 
 

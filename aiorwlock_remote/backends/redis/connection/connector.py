@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import anyio
-import anyio.to_thread
 import hiredis
 
 from aiorwlock_remote._util.threads import run_in_thread as in_thread
@@ -233,7 +232,8 @@ def replicas_in(info: object) -> tuple[Server, ...]:
     found: list[Server] = []
     for name, value in info_fields(info).items():
         if _REPLICA.fullmatch(name):
-            parts = dict(part.partition("=")[::2] for part in value.split(","))
+            fields = (part.partition("=") for part in value.split(","))
+            parts = {field: text for field, _, text in fields}
             port = parts.get("port", "")
             if parts.get("ip") and port.isdecimal() and 0 < int(port) < 65536:
                 found.append((parts["ip"], int(port)))
