@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from aiorwlock_remote.core.mode_queue import ModeQueue
+from aiorwlock_remote.core.pushed import ReplyDelays
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.runtime import wait_queue
@@ -29,9 +30,11 @@ def _windows_of_a_busy_machine(
     harness: Harness | None = getattr(request.cls, "harness", None)
     least = WINDOW if harness is None else max(WINDOW, 2 * harness.answers_in)
 
-    def patient(nonce: str, mode: Mode, pace: PollPolicy) -> ModeQueue:
+    def patient(
+        nonce: str, mode: Mode, pace: PollPolicy, delays: ReplyDelays
+    ) -> ModeQueue:
         window = max(least, pace.claim_window)
-        return ModeQueue(nonce, mode, replace(pace, claim_window=window))
+        return ModeQueue(nonce, mode, replace(pace, claim_window=window), delays)
 
     monkeypatch.setattr(wait_queue, "ModeQueue", patient)
 

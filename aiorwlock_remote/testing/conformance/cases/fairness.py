@@ -40,7 +40,9 @@ class FairnessCases(Cases):
             await first.hand_over_to(writer)
             assert third.waits
             await writer.hand_over_to(third)
-        assert self.actors.order == ["r1", "r2", "w1", "r3"]
+        # Two readers enter together: trio runs them in any order.
+        assert sorted(self.actors.order[:2]) == ["r1", "r2"]
+        assert self.actors.order[2:] == ["w1", "r3"]
 
     async def test_processes_take_turns(self) -> None:
         """If two processes have several waiters each, they get the lock in turn."""
