@@ -180,11 +180,6 @@ class _Resolver:
         return [(socket.AF_INET, server)]
 
 
-class _Threading:
-    Event = SimulatedEvent
-    Lock = SimulatedLock
-
-
 @contextmanager
 def simulated_sockets(servers: RedisServers) -> Iterator[None]:
     """Context manager: the library's Redis connections lead to ``servers``."""
@@ -226,8 +221,8 @@ def simulated_sockets(servers: RedisServers) -> Iterator[None]:
             (renewal_channels, "socket", _Sockets(servers)),
             (renewal_channels, "DnsResolver", _Resolver),
             (renewal_channels, "configure_socket", lambda _: None),
-            (renewal_channels, "threading", _Threading),
-            (renewal_channel, "threading", _Threading),
+            (renewal_channels, "Event", SimulatedEvent),
+            (renewal_channel, "Lock", SimulatedLock),
         ):
             stack.enter_context(patch.object(module, name, value))
         yield

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import random as random_module
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -189,10 +188,6 @@ class _LogWatch(logging.Handler):
 def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
     """Context manager: threads, sockets and random numbers are the world's."""
 
-    class Threading:
-        Lock = threading.Lock
-        Condition = SimulatedCondition
-
     def start_thread(function: Callable[[], object], name: str) -> SimulatedThread:
         return SimulatedThread(world.running_process(), function, name)
 
@@ -215,7 +210,7 @@ def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
         with (
             server.patches(),
             simulated_background(world),
-            patch.object(lease_keeper, "threading", Threading),
+            patch.object(lease_keeper, "Condition", SimulatedCondition),
             patch.object(lease_keeper, "SimpleQueue", SimulatedQueue),
             patch.object(renewer, "SimpleQueue", SimulatedQueue),
             patch.object(lease_keeper, "start_thread", start_thread),

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from aiorwlock_remote import sync
 from aiorwlock_remote.errors import BackendError, Closed
-from aiorwlock_remote.sync import background, twins
+from aiorwlock_remote.sync import background, callers, twins
 from tests.simulation.judge import Visit
 from tests.simulation.work import Working
 from tests.simulation.world import (
@@ -180,6 +180,7 @@ def simulated_background(world: World) -> Iterator[None]:
 
     with (
         patch.object(background, "threading", Threading),
+        patch.object(callers, "threading", Threading),
         patch.object(twins, "threading", Threading),
         patch.object(twins, "background", of_process),
         patch.object(twins, "SystemClock", lambda: world.running_process().clock),
