@@ -216,7 +216,7 @@ class CasLockStore(ABC):
         if self._channel is not None:
             self._channel.check()
 
-    def _wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+    def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
         own = self._settings.client_id
         if own in client_ids:
             self._wake(resource, 0.0)

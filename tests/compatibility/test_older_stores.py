@@ -1,11 +1,11 @@
 """Stores written by an older version are opened, and go on as if nothing had happened.
 
 The samples of SQLite and files were written by commit 72b6a08, the last one before the
-modules and classes got their present names, that of Redis by commit 2faf0d5, when its queue
-had become a sorted set; ``scripted_steps.py`` says how. In each of them locks are held
-and clients wait. What a store holds is measured by clocks, so the test sets them back
-to the moment of the sample: this process's for SQLite and files, whose times are also
-those of one boot of the host, and the server's for Redis.
+modules and classes got their present names, that of Redis by commit 2faf0d5, when its
+queue had become a sorted set; ``scripted_steps.py`` says how. In each of them locks are
+held and clients wait. What a store holds is measured by clocks, so the test sets them
+back to the moment of the sample: this process's for SQLite and files, whose times are
+also those of one boot of the host, and the server's for Redis.
 """
 
 from __future__ import annotations

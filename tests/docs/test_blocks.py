@@ -100,7 +100,7 @@ def test_blocks_have_a_language_that_we_know(path: Path) -> None:
 
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     marks = [mark for path in PAGES for mark in unrun(path.read_text("utf-8"))]
-    assert len(marks) <= 4, marks
+    assert len(marks) <= 5, marks
 
 
 def test_set_up_commands_are_not_run_here() -> None:

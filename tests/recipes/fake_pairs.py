@@ -38,7 +38,7 @@ class Seen:
 
     @classmethod
     def of(cls, answers: list[Any], now: int) -> Seen:
-        string, until, members, flat, scores, places = answers
+        string, until, members, flat, scores = answers
         state = dict(zip(flat[::2], flat[1::2], strict=True))
         ends = {ticket: int(score) for ticket, score in zip(*[iter(scores)] * 2)}  # noqa: B905
         described = {f[7:] for f in state if f.startswith(b"reader:")}
@@ -49,7 +49,8 @@ class Seen:
             described.add(writes)
         if 0 < until * 1000 <= now:
             string = None
-        there, queue = frozenset(members), tuple(places[1::2])
+        there = frozenset(members)
+        queue = tuple(text for field, text in state.items() if field[:6] == b"place:")
         known = frozenset(described)
         return cls(string, until, there, ends, writes, known, queue, now)
 
@@ -78,7 +79,6 @@ class PairServer(Server):
     look = (
         *(("GET", WRITE_KEY), ("PEXPIRETIME", WRITE_KEY), ("SMEMBERS", READ_KEY)),
         *(("HGETALL", STATE), ("ZRANGE", EXPIRY, 0, -1, "WITHSCORES")),
-        ("HGETALL", QUEUE),
     )
 
     def check(self, args: tuple[Arg, ...], answers: list[Any]) -> None:
@@ -137,11 +137,13 @@ class PairServer(Server):
         return [*keys, *self._seen().described]
 
     def places(self) -> list[tuple[int, str]]:
-        flat = self.ask("HGETALL", QUEUE)
+        flat = self.ask("HGETALL", STATE)
+        state = dict(zip(flat[::2], flat[1::2], strict=True))
         found = []
-        for field, text in zip(flat[::2], flat[1::2], strict=True):
-            if int(text.split(b",")[2]) > self.now:
-                mode, _, gate = field.decode().partition(":")
+        for member in self.ask("ZRANGE", QUEUE, 0, -1):
+            text = state.get(b"place:" + member)
+            if text and int(text.split(b",")[2]) > self.now:
+                mode, _, gate = member.decode().partition(":")
                 found.append((int(gate.removeprefix("gate")), LANES[mode]))
         return found
 

@@ -31,8 +31,10 @@ class Seen:
         state, grants = dict(_pairs(fields)), {}
         for field, text in state.items():
             if field.startswith(b"t"):
-                score, lease, name = text.split(b",", 2)
-                theirs = scores.get(name) != round(float(score) * 1e6)
+                # A renewal that was stopped has left the score as it was before.
+                known, lease, name = text.split(b",", 2)
+                ours = {round(float(score) * 1e6) for score in known.split(b":")}
+                theirs = scores.get(name) not in ours
                 grants[field[1:]] = name, 0 if theirs else int(lease)
         last = {f[1:]: ticket for f, ticket in state.items() if f.startswith(b"m")}
         return cls(scores, grants, last, now)

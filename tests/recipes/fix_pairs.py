@@ -45,7 +45,7 @@ def traces(server: RedisServer) -> list[bytes]:
 
 
 async def queued(server: RedisServer, count: int) -> None:
-    await eventually(lambda: server.ask("HLEN", QUEUE) == count, f"{count} wait")
+    await eventually(lambda: server.ask("ZCARD", QUEUE) == count, f"{count} wait")
 
 
 def store_of(lock: RWLock) -> Any:  # noqa: ANN401 - to ask it what no lock would

@@ -104,7 +104,7 @@ class SimulatedTableStore(CasLockStore, StoreBase):
         self._time = ServerTime(server.now(), micros(loop.clock.now()))
         executor = LinkExecutor(server, self.main)
         self._cas = TableCas(executor, loop.clock, self._time)
-        self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
+        self._steps = TableStepper(self._cas, self.wake_clients, self._call_later)
         self._watcher = self._poller(self._cas, self._cas.load)
 
     def connected_again(self, link: Link) -> None:

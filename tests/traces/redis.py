@@ -54,7 +54,7 @@ local function trace_state(when)
   if seat then trace_put(when .. 'seat', seat) end
   trace_put(when .. 'ends', string.format('%d', redis.call('PEXPIRETIME', KEYS[1])))
   trace_all(when .. 'state', redis.call('HGETALL', KEYS[2]))
-  trace_all(when .. 'queue', redis.call('HGETALL', KEYS[4]))
+  trace_all(when .. 'queue', redis.call('ZRANGE', KEYS[4], 0, -1))
   trace_all(when .. 'members', redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'))
 end
 local function trace_publish(command, channel, text)

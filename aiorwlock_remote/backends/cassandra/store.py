@@ -48,7 +48,7 @@ class CassandraStore(CasLockStore):
         self._local_grants = LocalGrants()
         self._cas = CassandraCas(table, loop, self._memory)
         self._steps = CassandraStepper(
-            self._cas, self._local_grants, self._wake_clients, self._call_later
+            self._cas, self._local_grants, self.wake_clients, self._call_later
         )
         self._watcher = self._poller(self._cas, self._cas.peek)
 

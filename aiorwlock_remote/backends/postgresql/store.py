@@ -195,13 +195,13 @@ class PostgresqlStore(TableStore):
             await submit_and_wait(loop, self._listener.close)
         await super().aclose()
 
-    def _wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+    def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
         # Another process has waited for what this one held, and may do so again. Unless
         # this process hears of that, each such release is refused once
         # (test_notified.py: test_whoever_has_made_others_wait_listens).
         if client_ids != (self._settings.client_id,):
             self._listener.start()
-        super()._wake_clients(resource, client_ids)
+        super().wake_clients(resource, client_ids)
 
     def _on_wake(
         self,

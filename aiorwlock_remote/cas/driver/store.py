@@ -154,7 +154,7 @@ class TableStore(CasLockStore):
         self._notified = self._arrivals if notifies else None
         self._row_plans: InFlight = InFlight()
         self._cas = TableCas(executor, event_loop.clock, time, self._notified)
-        self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
+        self._steps = TableStepper(self._cas, self.wake_clients, self._call_later)
         self._watcher = self._poller(self._cas, self._cas.load)
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, event_loop.spawn)

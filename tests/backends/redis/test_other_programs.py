@@ -143,7 +143,7 @@ async def test_who_waits_for_a_foreigner(
 
     def ready() -> bool:
         if not events:
-            return bool(server.ask("HLEN", QUEUE))
+            return bool(server.ask("ZCARD", QUEUE))
         return bool(server.ask("PUBSUB", "NUMSUB", channel)[1])
 
     async with connect(server.url) as locks, anyio.create_task_group() as group:

@@ -37,7 +37,7 @@ async def everything(server: RedisServer, url: str) -> None:
             assert (await two.mutex("a", 1).info()).locked
         async with anyio.create_task_group() as tasks, mutex:
             tasks.start_soon(_use, other)
-            await wait_until(lambda: server.ask("HLEN", QUEUE) == 1)
+            await wait_until(lambda: server.ask("ZCARD", QUEUE) == 1)
         server.ask("SCRIPT", "FLUSH")
         async with mutex:
             pass
@@ -56,7 +56,7 @@ async def everything(server: RedisServer, url: str) -> None:
         )
         async with anyio.create_task_group() as tasks, one_permit:
             tasks.start_soon(_use, their_permit)
-            await wait_until(lambda: server.ask("HLEN", PERMIT_QUEUE) == 1)
+            await wait_until(lambda: server.ask("ZCARD", PERMIT_QUEUE) == 1)
         await one.acquire_readers_lock("c", 1, "gone", lease=0.2)
         async with two.rwlock("c", 1).writer.acquire(timeout=5):
             pass
