@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import threading
 from asyncio import AbstractEventLoop
 from collections import Counter
 from collections.abc import Sequence
@@ -179,9 +178,7 @@ class Net:
         names = {**vars(socket), "getaddrinfo": self._told}
         patch(addresses, "socket", SimpleNamespace(**names))
         patch(addresses, "start_thread", self.threads.start)
-        event = partial(Event, self.threads, loop)
-        waits = SimpleNamespace(**{**vars(threading), "Event": event})
-        patch(addresses, "threading", waits)
+        patch(addresses, "Event", partial(Event, self.threads, loop))
 
     def at(self, address: Address) -> Asked:
         """Who is to be met there."""
