@@ -26,7 +26,7 @@ def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:
     for text in (body(), LOOK.text):
         used = re.findall(r"call\('(?!TIME|PUBLISH)\w+', ([\w\[\]]+)", text)
         assert used
-        assert set(used) <= {"SEAT", "STATE", "READERS", "QUEUE", *_declared()}
+        assert set(used) <= {"SEAT", "STATE", "READERS", "QUEUE", "SET", *_declared()}
 
 
 def _declared() -> set[str]:
