@@ -121,7 +121,6 @@ FAULTS = (
     ("lease)\n  turn.confirm(ticket)\n", "lease)\n"),
     ("'^(%x+),0,(.*)%]$'", "'^(%x+),%d+,(.*)%]$'"),
     # Their short cuts.
-    ("(pushed == '' or op == 'c' or op == 'w' or op == 'a')", "true"),
     ("'turns', format('%d', turns + 1), 'pushed'", "'turns', turns, 'pushed'"),
     ("try('ZRANGE', QUEUE, 0, 0)[1] or ''", "try('ZRANGE', QUEUE, -1, -1)[1] or ''"),
     ("stored[3] or '', 'admit_until', '')\n      call(", "'')\n      call("),
