@@ -81,6 +81,18 @@ async def test_one_that_died_while_idle_is_not_used() -> None:
     assert await own.take() == 2
 
 
+async def test_one_that_died_on_its_way_is_not_used() -> None:
+    """The event loop may stand still between the connect and the request."""
+    dialler = Dialler()
+    own = lines(dialler)
+    waiting = asyncio.ensure_future(own.take())
+    await anyio.wait_all_tasks_blocked()
+    dialler.dead.add(1)
+    dialler.let.set()
+    assert await waiting == 2
+    assert dialler.ended == [1]
+
+
 async def test_whoever_waits_is_told_why_there_is_none() -> None:
     dialler = Dialler(fails=True)
     dialler.let.set()

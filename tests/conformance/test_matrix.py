@@ -94,6 +94,7 @@ EVERYWHERE = {
     "History",
     "Lease",
     "Loss",
+    "LostPermits",
     "Moves",
     "Multi",
     "Mutex",
@@ -132,7 +133,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
     RedisRights: EVERYWHERE | {"Process", "Pushed"},
     RedisTls: EVERYWHERE | {"Process", "Pushed"},
-    RedisPairs: EVERYWHERE - {"Seat", "Semaphore"} | {"Pushed"},
+    RedisPairs: EVERYWHERE - {"LostPermits", "Seat", "Semaphore"} | {"Pushed"},
     Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
@@ -208,7 +209,7 @@ def test_a_backend_that_can_do_little_runs_less() -> None:
     class Suite(ConformanceSuite):
         harness = Modest()
 
-    left_out = {"BlockedLoop", "Seat", "Waking"}
+    left_out = {"BlockedLoop", "LostPermits", "Seat", "Waking"}
     assert set(classes(Suite)) == EVERYWHERE - left_out
 
 

@@ -37,7 +37,7 @@ def left(plain: Plain) -> dict[str, Left]:
         if part == "readers":
             _of(found, seat)["readers"] = plain.zcard(name)
         elif part == "queue":
-            _of(found, seat)["places"] = plain.hlen(name)
+            _of(found, seat)["places"] = plain.zcard(name)
         elif part == "state":
             state = cast("Mapping[str, str]", plain.hgetall(name))
             if state.get("writer"):

@@ -133,7 +133,8 @@ class ConnectionPool(Generic[C]):
     * A connection serves one request at a time, and waiting requests are served in
       their order (``test_one_is_used_again_and_by_one_at_a_time``).
     * A connection that ended while it was idle is not handed out
-      (``test_one_that_died_while_idle_is_not_used``).
+      (``test_one_that_died_while_idle_is_not_used``), nor one that ended on its way to
+      the request (``test_one_that_died_on_its_way_is_not_used``).
     * If the server refuses a new connection, the request waits until an open connection
       is free; it fails with the refusal only if no connection is open or the time is
       over (``test_who_is_not_let_in_gets_what_comes_free``,
@@ -172,6 +173,16 @@ class ConnectionPool(Generic[C]):
             if self._driver.is_healthy(connection):
                 return connection
             self.abandon(connection)
+        connection = await self._next()
+        if self._driver.is_healthy(connection):
+            return connection
+        # It ended while the event loop did not run, after it was handed to this request
+        # (test_one_that_died_on_its_way_is_not_used). One more attempt, not a hundred:
+        # the server may end all connections as soon as they are open.
+        self.abandon(connection)
+        return await self._next()
+
+    async def _next(self) -> C:
         turn: asyncio.Future[C] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = False
         self._open_more()
