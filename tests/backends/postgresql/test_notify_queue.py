@@ -77,12 +77,16 @@ async def turn(locks: Locks, others: Locks) -> None:
 async def test_a_release_is_carried_out_without_its_wake_up(
     full: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Waiters poll meanwhile; one line an outage."""
-    async with connect(full) as locks, connect(full) as others:
+    """Waiters poll meanwhile; each ``Locks`` writes one line an outage.
+
+    Those who queue up notify as well, once a holder listens.
+    """
+    elsewhere = full.replace("127.0.0.1", "localhost")
+    async with connect(full) as locks, connect(elsewhere) as others:
         for outages in (1, 2):
             for _ in range(3 - outages):
                 await turn(locks, others)
-            assert caplog.text.count(EVENT) == outages
+            assert caplog.text.count(f"{EVENT} server=127.0.0.1") == outages
             run(full, "TRUNCATE full_queue")
             await turn(locks, others)
             run(full, "INSERT INTO full_queue VALUES (1)")
