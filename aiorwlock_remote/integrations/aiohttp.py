@@ -77,6 +77,8 @@ _HOLDS = _key("HOLDS")
 _HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 """Handlers, and the functions that ``hold`` has wrapped around each."""
+_routed: WeakSet[object] = WeakSet()
+"""Of those functions, the ones that a route of any application leads to."""
 
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -354,9 +356,10 @@ async def _begun(request: web.Request, response: web.StreamResponse) -> None:
 
 def _check(app: web.Application) -> None:
     routes = list(_routes(app))
-    routed = {id(each) for _, route in routes for each in _layers(route.handler)}
+    for _, route in routes:
+        _routed.update(filter(isfunction, _layers(route.handler)))
     for resource, route in routes:
-        if _passed_by(route.handler, routed):
+        if _passed_by(route.handler):
             raise ConfigurationError(
                 what=f"the handler of {resource.canonical!r} lacks its hold",
                 hint="put hold below the route's decorator",
@@ -384,11 +387,13 @@ def _layers(handler: object) -> Iterator[object]:
         handler = getattr(handler, "__wrapped__", None)
 
 
-def _passed_by(handler: object, routed: set[int]) -> bool:
+def _passed_by(handler: object) -> bool:
     # The decorators are in the wrong order: a route has the bare handler, and no route
-    # has the held one (test_above_the_routes_decorator_it_would_hold_nothing).
+    # of any application has the held one
+    # (test_above_the_routes_decorator_it_would_hold_nothing,
+    # test_two_applications_with_and_without_a_hold).
     around = _holders.get(handler) if isfunction(handler) else None
-    return around is not None and routed.isdisjoint(map(id, around))
+    return around is not None and not any(each in _routed for each in around)
 
 
 def _holds(handler: object) -> list[HoldSpec]:

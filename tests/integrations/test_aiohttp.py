@@ -104,6 +104,18 @@ async def test_a_handler_with_and_without_a_hold() -> None:
             assert (await http.get(path)).text == "shown"
 
 
+async def test_two_applications_with_and_without_a_hold() -> None:
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(text="shown")
+
+    held = hold("order:{id:int}")(show)
+    for handler in (held, show):
+        app = with_locks()
+        app.router.add_get("/orders/{id}", handler)
+        async with started(app) as http:
+            assert (await http.get("/orders/7")).text == "shown"
+
+
 async def test_applications_in_applications_share_the_locks_and_the_answers() -> None:
     app, below = with_locks(), web.Application()
     below.router.add_get(r"/orders/{id:\d+}", told)
