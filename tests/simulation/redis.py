@@ -397,9 +397,8 @@ class Failovers(RedisServers):
             learn = partial(sentinel.learn, (self._epoch, new))
             self.world.after(random.uniform(0.0, seconds), learn)
         # Somebody comes to the new primary before the others have left the former.
-        for _ in range(2):
-            self.world.after(random.uniform(0.1, 2.0), partial(self._cut, random))
-        wait = random.uniform(6.0, 10.0) if planned else 1.0
+        self.world.after(random.uniform(0.1, 2.0), partial(self._cut, random))
+        wait = random.uniform(9.0, 12.0) if planned else 1.0
         self.world.after(wait, partial(self._demote, former))
 
     def _demote(self, server: Server) -> None:

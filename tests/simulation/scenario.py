@@ -55,6 +55,9 @@ class Run:
     def __post_init__(self) -> None:
         self.world = World(self.seed)
         self.plan = Plan.of(self.world.random)
+        if self.kind == "failovers":
+            # Enough work for all of the time in which there are two primaries.
+            self.plan.rounds *= 3
         self.error = SPEED_ERRORS.get(self.kind, SPEED_ERROR)
         if self.kind in REDIS_KINDS:
             self.server: SimulatedServer = REDIS_KINDS[self.kind](self.world)
