@@ -10,6 +10,7 @@ import pytest
 
 from aiorwlock_remote.sync import background
 from aiorwlock_remote.testing.conformance import ConformanceSuite
+from aiorwlock_remote.testing.faults import FaultyLink
 from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.stores.postgresql import PostgresqlHarness
 from tests.conformance.stores.redis import RedisHarness
@@ -40,6 +41,13 @@ def _synchronous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "CHECK_INTERVAL", INTERRUPTIBLE_EVERY)
     telling = adapter.TellingBackground
     monkeypatch.setattr(background.background(), "__class__", telling)
+    # Replies come in the background loop, as those of a store do.
+    let_through = FaultyLink.let_through
+    monkeypatch.setattr(
+        FaultyLink,
+        "let_through",
+        lambda link: background.background().run_soon(let_through, link),
+    )
 
 
 @pytest.fixture(scope="module")
