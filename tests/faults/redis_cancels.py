@@ -198,9 +198,9 @@ async def probe(
         ]
         probing = Probe(all_locks, seed, native=native)
         await probing.run(cancels, plain)
-        # Not the number that were made: the lease keeper makes one of its own when a
-        # renewal is due, and on a slow machine one is, of a grant by message.
-        probing.report.connections = sum(proxy.ended for proxy in proxies)
+        # The lease keeper makes one of its own when a renewal is due, and ends it if that
+        # is answered too late: on a slow machine that happens to a grant by message.
+        probing.report.connections = sum(proxy.first_ended for proxy in proxies)
     return probing.report
 
 

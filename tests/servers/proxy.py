@@ -23,7 +23,8 @@ class Proxy:
 
     ``chunks`` counts what clients sent, one for each piece that arrived here: with a
     write of the client at a time, its writes. ``ended`` counts the connections that one
-    of their two sides has ended; ``connections``, all that were made.
+    of their two sides has ended; ``connections``, all that were made. ``first_ended``:
+    whether the first of them is among those that ended.
     """
 
     def __init__(self, port: int, *, delay: float = 0.0, seed: int = 0) -> None:
@@ -41,6 +42,7 @@ class Proxy:
         self.chunks: list[bytes] = []
         self.connections: int = 0
         self.ended: int = 0
+        self.first_ended: bool = False
         self.orphans: int = 0
         self._listener: socket.socket | None = None
         self.port: int = 0
@@ -177,6 +179,7 @@ class Proxy:
                 with self._lock:
                     self._pairs.add(server)
                     self.connections += 1
+                    is_first = self.connections == 1
                 if not self._closed:
                     with suppress(OSError):
                         while self._passed(selector):
@@ -184,6 +187,7 @@ class Proxy:
                 with self._lock:
                     self._pairs.discard(server)
                     self.ended += 1
+                    self.first_ended |= is_first
 
     def _passed(self, selector: selectors.BaseSelector) -> bool:
         for key, _ in selector.select():

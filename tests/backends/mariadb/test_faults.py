@@ -109,6 +109,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_step(
                     await wait_until(lambda: waits(db_tables), 30)
                     proxy.cut(reset=True)
                     await wait_until(lambda: ended(proxy, 2), 30)
+            await wait_until(lambda: all_left(db_tables), 30)
             seen = await store.look(ORDER)
             mutexes = run(db_tables, "SELECT ticket, acquired_at FROM mutex_locks")
             assert len(mutexes) == bool(seen.record.grants)
@@ -239,3 +240,8 @@ async def killed(url: str) -> bool:
     found = waiting(url)
     kill(url, *found)
     return bool(found)
+
+
+async def all_left(url: str) -> bool:
+    """Whether the server has ended its clients' sessions, with their statements."""
+    return not sessions(url)

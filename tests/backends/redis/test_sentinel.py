@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hiredis import pack_command
 
+from aiorwlock_remote.backends.redis import sentinel
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
@@ -101,7 +102,10 @@ def test_one_that_is_down_and_one_that_is_silent_cost_no_time(
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2])
-def test_the_one_that_knows_of_the_latest_failover_is_believed(newest: int) -> None:
+def test_the_one_that_knows_of_the_latest_failover_is_believed(
+    newest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentinel, "LATE_ANSWERS_TIMEOUT", 5.0)
     epochs = [7, 7, 7]
     epochs[newest] = 8
     with (

@@ -320,6 +320,7 @@ class LossCases(Cases):
         async with lock as held:
             await self.force(lock)
             await self.actors.until(lambda: held.lost is not None)
+            await checkpoint()
             assert held.lost == "forced"
             assert not held.valid
             with pytest.raises(LockLost):
