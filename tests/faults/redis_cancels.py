@@ -198,8 +198,8 @@ async def probe(
         ]
         probing = Probe(all_locks, seed, native=native)
         await probing.run(cancels, plain)
-        # The lease keeper makes one of its own when a renewal is due, and ends it if the
-        # answer is too late: on a slow machine that happens to a grant by message.
+        # The lease keeper makes one of its own when a renewal is due, and ends it if no
+        # answer comes in time: on a slow machine that happens to a grant by message.
         probing.report.connections = sum(proxy.first_ended for proxy in proxies)
     return probing.report
 
