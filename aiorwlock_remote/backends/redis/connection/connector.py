@@ -311,7 +311,7 @@ class Connector:
             return await self.connect_to(options, channels, timeout)
         if options.sentinels is None:
             switches = self._finder.switches
-            with suppress(BackendUnavailable):  # no thread can be started
+            with suppress(BackendError):  # no thread can be started
                 _, switches = await run_in_thread(partial(self.locate, attempt))
             return await self.connect_to(options, channels, timeout, switches)
         # The last attempt must end, and its error be raised, within the timeout.
