@@ -130,6 +130,33 @@ class OtherThreadLoop(DriverLoop):
         self._home.call_soon(function, *args)
 
 
+def in_daemon_thread(
+    loop: asyncio.AbstractEventLoop, function: Callable[[], T]
+) -> asyncio.Future[T]:
+    """Call ``function()`` in a thread of its own; return its result as a future.
+
+    Unlike the threads of an executor, the end of the process does not wait for it.
+    Raises ``BackendUnavailable`` or ``Unsupported`` if no thread can be started.
+    """
+    future: asyncio.Future[T] = loop.create_future()
+
+    def end(method: Callable[[Any], None], outcome: object) -> None:
+        if not future.done():
+            method(outcome)
+
+    def run() -> None:
+        told: tuple[Callable[[Any], None], object]
+        try:
+            told = future.set_result, function()
+        except BaseException as exc:  # noqa: BLE001 - raised in the loop
+            told = future.set_exception, exc
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, *told)
+
+    start_thread(run, "executor")
+    return future
+
+
 class _Loop(asyncio.SelectorEventLoop):
     # A task that is cancelled while it opens a connection leaves the connection open
     # (test_driver_loop.py), and asyncio waits up to 30 s for the TLS farewell of a
@@ -168,27 +195,7 @@ class _Loop(asyncio.SelectorEventLoop):
         # the end of the process would wait for in another.
         if executor is not None or not gevent_patched():
             return super().run_in_executor(executor, func, *args)
-        future = self.create_future()
-
-        def end(error: BaseException | None, result: object) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        def run() -> None:
-            error, result = None, None
-            try:
-                result = func(*args)
-            except BaseException as exc:  # noqa: BLE001 - raised in the loop
-                error = exc
-            with suppress(RuntimeError):  # the loop is closed
-                self.call_soon_threadsafe(end, error, result)
-
-        start_thread(run, "executor")
-        return future
+        return in_daemon_thread(self, partial(func, *args))
 
     def abort(self) -> None:
         for transport in self._opened:

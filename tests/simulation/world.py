@@ -267,7 +267,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
 
 @contextmanager
-def running(loop: ProcessLoop) -> Iterator[None]:
+def running(loop: asyncio.BaseEventLoop) -> Iterator[None]:
     """Context manager: ``loop`` is the running loop of this thread."""
     events: Any = asyncio.events
     before = events._get_running_loop()
@@ -322,7 +322,10 @@ class SimulatedThread:
             self._process.run_soon(lambda: self._wake_if(number), time)
         hub = self._greenlet.parent
         assert hub is not None
+        events: Any = asyncio.events
+        loop = events._get_running_loop()  # of this thread: it may run one
         hub.switch()
+        events._set_running_loop(loop)
         if self._interrupt is not None:
             error, self._interrupt = self._interrupt, None
             raise error
@@ -375,6 +378,46 @@ def in_thread() -> bool:
 
 def current_thread() -> SimulatedThread:
     return _threads[getcurrent()]
+
+
+class ThreadsLoop(asyncio.BaseEventLoop):
+    """asyncio's own loop, run by simulated threads: by one at a time."""
+
+    def __init__(self, process: SimulatedProcess) -> None:
+        super().__init__()
+        self._process = process
+        self._selector = self
+        self._clock_resolution = CLOCK_RESOLUTION
+        self._waiting: SimulatedThread | None = None
+        self._called = False
+        self._stopping: bool = False
+        self.set_exception_handler(process.loop._failed)
+
+    def time(self) -> float:
+        return self._process.clock.local(self._process.time)
+
+    def run_forever(self) -> None:
+        with running(self):
+            while not self._stopping:
+                self._run_once()  # type: ignore[attr-defined]  # BaseEventLoop's own
+            self._stopping = False
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Be its own selector: wait for a call from elsewhere, or for so long."""
+        if not self._called and timeout != 0:
+            self._waiting = thread = current_thread()
+            thread.wait(timeout)
+            self._waiting = None
+        self._called = False
+        return []
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        del event_list
+
+    def _write_to_self(self) -> None:
+        self._called = True
+        if self._waiting is not None:
+            self._waiting.wake()
 
 
 class SimulatedCondition:

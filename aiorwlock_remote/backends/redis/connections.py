@@ -15,11 +15,10 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
-    DedicatedChannel,
     KeeperChannel,
     MainLoopChannel,
     RenewalChannel,
+    ThreadLoopChannel,
 )
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.promotion import ReplicaWatch
@@ -101,35 +100,36 @@ class ConnectionFactory:
         if isinstance(endpoint, ClusterClient):
             adopt = partial(loop.call_soon, endpoint.adopt_map)
             slots = endpoint.slots
-            return ClusterRenewalChannel(options, loop.clock, ALL, slots, adopt)
+            return ClusterRenewalChannel(options, loop, ALL, slots, adopt)
         fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
         if not self.off_loop:
             return KeeperChannel(None, fallback, loop.clock, finder)
+
+        def channel_to(server: Server) -> ThreadLoopChannel:
+            dial = self.dial(None, in_thread=True, server=server)
+            return ThreadLoopChannel(options.at(server), loop, ALL, dial)
+
         watch: ReplicaWatch | None = None
         if finder is not None:
-            channel_to = partial(self.channel_to, options, loop)
             watch = ReplicaWatch(finder, loop.clock, channel_to)
-        own = self.own_channel(options, loop, finder)
+        dial = self.dial(finder, in_thread=True)
+        own = ThreadLoopChannel(options, loop, ALL, dial, finder)
         return KeeperChannel(own, fallback, loop.clock, finder, watch)
 
-    def dial(self, finder: PrimaryFinder | None) -> Dial:  # noqa: ARG002 - overridden
-        """Return the function that opens the transports of the store's connection.
+    def dial(
+        self,
+        finder: PrimaryFinder | None,  # noqa: ARG002 - overridden
+        *,
+        in_thread: bool = False,  # noqa: ARG002 - likewise
+        server: Server | None = None,  # noqa: ARG002 - likewise
+    ) -> Dial:
+        """Return the function that opens the transports of a connection.
 
-        ``finder``: knows which server was the primary before a failover.
+        Args:
+            finder: Knows which server was the primary before a failover.
+            in_thread: Whether the function is called in the loop of a renewal channel,
+                and not in that of the store.
+            server: The server to connect to, whoever is the primary; None: the primary,
+                or the only server.
         """
         return dial_url
-
-    def own_channel(
-        self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
-    ) -> DedicatedChannel:
-        """Return a renewal channel that opens a connection of its own.
-
-        ``loop``: the store's event loop. ``finder``: finds the primary, if any.
-        """
-        return BlockingConnection(options, loop.clock, ALL, finder)
-
-    def channel_to(
-        self, options: Options, loop: EventLoop, server: Server
-    ) -> DedicatedChannel:
-        """Return the same for one ``server``, whoever is the primary."""
-        return BlockingConnection(options.at(server), loop.clock, ALL)

@@ -185,7 +185,7 @@ class _SentinelConnector(Connector):
 
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         there = next(self._sentinels)
-        return await self._connect(there, channels, there.connect_timeout)
+        return await self.connect_to(there, channels, there.connect_timeout)
 
     @cached_property
     def _sentinels(self) -> Iterator[Options]:

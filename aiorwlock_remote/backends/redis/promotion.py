@@ -16,7 +16,9 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     info_fields,
     replicas_in,
 )
-from aiorwlock_remote.backends.redis.connection.renewal_channels import DedicatedChannel
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    ThreadLoopChannel,
+)
 from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, ConfigurationError
@@ -41,7 +43,7 @@ class _Missing:
     ``since``, ``ask_at``, ``primary_since``: local monotonic times.
     """
 
-    channel: DedicatedChannel
+    channel: ThreadLoopChannel
     since: float
     ask_at: float
     primary_since: float = math.inf
@@ -68,7 +70,7 @@ class ReplicaWatch:
         self,
         finder: PrimaryFinder,
         clock: Clock,
-        channel_to: Callable[[Server], DedicatedChannel],
+        channel_to: Callable[[Server], ThreadLoopChannel],
     ) -> None:
         """``channel_to(server)``: a channel that refuses to open to a replica."""
         self._finder = finder
@@ -92,7 +94,7 @@ class ReplicaWatch:
         for server in missing - self._missing.keys():
             self._missing[server] = _Missing(self._channel_to(server), now, now)
 
-    def successor(self, timeout: float) -> DedicatedChannel | None:
+    def successor(self, timeout: float) -> ThreadLoopChannel | None:
         """Return an open channel to a replica that is a primary now, None if none is.
 
         Takes ``timeout`` seconds at most.

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    ThreadLoopChannel,
+)
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 from tests.backends.redis.some_scripts import BOTH
 from tests.servers.redis import RedisServer
+
+CLOCK_ONLY: Any = SimpleNamespace(clock=SystemClock())
+"""The event loop of the locks, of which a renewal channel needs the clock."""
 
 
 class Heard:
@@ -56,6 +63,16 @@ async def linked(
         yield link
     finally:
         await link.aclose()
+
+
+def renewal_channel(
+    url: str,
+    connect_timeout: float = 5.0,
+    **changes: Any,  # noqa: ANN401 - as `replace`
+) -> ThreadLoopChannel:
+    """The channel of the lease keeper; ``changes`` are other options than the URL's."""
+    options = options_of(parse(url), connect_timeout=connect_timeout)
+    return ThreadLoopChannel(replace(options, **changes), CLOCK_ONLY, BOTH)
 
 
 async def settled(pending: Pending[Any]) -> object:

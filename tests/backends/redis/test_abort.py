@@ -12,24 +12,21 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aiorwlock_remote.backends.redis.clients import connections as module
-from aiorwlock_remote.backends.redis.clients.connections import (
-    ThreadLoopChannel,
-    client_connections,
-)
+from aiorwlock_remote.backends.redis.clients.connections import client_connections
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
     MainLoopChannel,
     RenewalChannel,
+    ThreadLoopChannel,
 )
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.backends.redis.connections import CLOCK_ONLY, renewal_channel
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.fix_redis import StartRedis
 
@@ -77,18 +74,12 @@ def silent() -> Iterator[Silent]:
 
 
 def plain(port: int) -> RenewalChannel:
-    url = f"redis://127.0.0.1:{port}?{PATIENT}"
-    return BlockingConnection(
-        options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
-    )
+    return renewal_channel(f"redis://127.0.0.1:{port}?{PATIENT}", LONG)
 
 
 def over_tls(port: int) -> RenewalChannel:
     """Where the server is silent in the handshake."""
-    url = f"rediss://127.0.0.1:{port}?{PATIENT}"
-    return BlockingConnection(
-        options_of(parse(url), connect_timeout=LONG), SystemClock(), BOTH
-    )
+    return renewal_channel(f"rediss://127.0.0.1:{port}?{PATIENT}", LONG)
 
 
 def of_a_cluster(port: int) -> RenewalChannel:
@@ -97,19 +88,14 @@ def of_a_cluster(port: int) -> RenewalChannel:
     )
     slots = SlotMap([("127.0.0.1", port)])
     slots.owners = [("127.0.0.1", port)] * SLOTS
-    return ClusterRenewalChannel(options, SystemClock(), BOTH, slots, lambda _: None)
+    return ClusterRenewalChannel(options, CLOCK_ONLY, BOTH, slots, lambda _: None)
 
 
-def on_a_loop(port: int) -> RenewalChannel:
-    """As for a user's client."""
-
-    async def here() -> ThreadLoopChannel:
-        url = f"redis://127.0.0.1:{port}"
-        client: Redis = Redis.from_url(url, socket_timeout=LONG)
-        options, lines = client_connections(client.connection_pool, LONG)
-        return lines.own_channel(options, current_event_loop(), None)
-
-    return asyncio.run(here())
+def of_a_client(port: int) -> RenewalChannel:
+    client: Redis = Redis.from_url(f"redis://127.0.0.1:{port}", socket_timeout=LONG)
+    options, factory = client_connections(client.connection_pool, LONG)
+    dial = factory.dial(None, in_thread=True)
+    return ThreadLoopChannel(options, CLOCK_ONLY, BOTH, dial)
 
 
 def on_a_loop_that_is_busy(port: int) -> RenewalChannel:
@@ -147,7 +133,7 @@ def given_up(batches: RenewalChannel, begun: threading.Event) -> object:
     return told
 
 
-@pytest.mark.parametrize("opened", [plain, over_tls, of_a_cluster])
+@pytest.mark.parametrize("opened", [plain, over_tls, of_a_cluster, of_a_client])
 def test_under_way(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
     assert isinstance(given_up(opened(silent.port), silent.called), BackendUnavailable)
 
@@ -158,13 +144,10 @@ def test_on_a_busy_loop() -> None:
     assert isinstance(given_up(on_a_loop_that_is_busy(1), begun), BackendUnavailable)
 
 
-@pytest.mark.parametrize("opened", [plain, on_a_loop])
+@pytest.mark.parametrize("opened", [plain, of_a_cluster, of_a_client])
 def test_after_it_was_connected(
-    start_redis: StartRedis,
-    opened: Callable[[int], RenewalChannel],
-    monkeypatch: pytest.MonkeyPatch,
+    start_redis: StartRedis, opened: Callable[[int], RenewalChannel]
 ) -> None:
-    monkeypatch.setattr(module, "ALL", BOTH)
     server = start_redis()
     batches = opened(server.port)
     assert outcome(batches) == 1
@@ -176,7 +159,7 @@ def test_after_it_was_connected(
 
 
 @pytest.mark.parametrize(
-    "opened", [plain, over_tls, of_a_cluster, on_a_loop, on_a_loop_that_is_busy]
+    "opened", [plain, over_tls, of_a_cluster, of_a_client, on_a_loop_that_is_busy]
 )
 def test_before(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
     """What is begun after it fails, and so does not wait either."""
@@ -184,3 +167,31 @@ def test_before(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None
     batches.give_up()
     assert isinstance(outcome(batches), BackendUnavailable)
     batches.close()
+
+
+@pytest.mark.parametrize("opened", [plain, of_a_client])
+def test_the_end_of_one_batch_is_not_that_of_the_next(
+    start_redis: StartRedis, opened: Callable[[int], Any]
+) -> None:
+    """An ``abort`` that comes between two ends the connection, which is made anew."""
+    channel = opened(start_redis().port)
+    channel.abort()
+    assert outcome(channel) == 1
+    channel.abort()
+    assert outcome(channel) == 2
+    channel.close()
+    channel.abort()
+
+
+def test_a_connection_that_is_gone_when_its_batch_begins(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not waited for replies to what could not be sent."""
+    channel: Any = plain(start_redis().port)
+    channel.open(5)
+    protocol = channel._protocol
+    channel.abort()
+    channel._runner.run(asyncio.sleep(0.01))
+    monkeypatch.setattr(channel, "_ensure_open", lambda _: protocol)
+    assert "closed the connection" in str(outcome(channel))
+    channel.close()

@@ -17,8 +17,7 @@ from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.backends.redis.connections import eventually
+from tests.backends.redis.connections import CLOCK_ONLY, eventually
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartCluster
 
@@ -139,7 +138,7 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     key = seat(prefix)
     old = slots.owners[slot_of(key)]
     told: list[SlotMap] = []
-    batches = ClusterRenewalChannel(options, SystemClock(), ALL, slots, told.append)
+    batches = ClusterRenewalChannel(options, CLOCK_ONLY, ALL, slots, told.append)
     keys = Keys(resource("moving", 1, prefix), cluster=True)
     request = keys.look, keys.args
     assert batches.lane(key) == old

@@ -9,11 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
-)
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (
@@ -22,9 +20,8 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.backends.redis.connections import linked
-from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.backends.redis.connections import linked, renewal_channel
+from tests.backends.redis.some_scripts import INCR
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
@@ -40,15 +37,19 @@ async def by_link(url: str, timeout: float = 5.0) -> object:
         return await link.run(INCR, (1, "k"), int)
 
 
-async def by_blocking_link(url: str, timeout: float = 5.0) -> object:
-    link = BlockingConnection(options_of(parse(url)), SystemClock(), BOTH)
-    try:
-        return link.run_many([(INCR, (1, "k"))], timeout)[0]
-    finally:
-        link.close()
+async def by_keeper(url: str, timeout: float = 5.0) -> object:
+    channel = renewal_channel(url)
+
+    def renewed() -> object:
+        try:
+            return channel.run_many([(INCR, (1, "k"))], timeout)[0]
+        finally:
+            channel.close()
+
+    return await anyio.to_thread.run_sync(renewed)
 
 
-@pytest.fixture(params=[by_link, by_blocking_link], ids=["link", "blocking"])
+@pytest.fixture(params=[by_link, by_keeper], ids=["link", "keeper"])
 def reach(request: pytest.FixtureRequest) -> Reach:
     found: Reach = request.param
     return found

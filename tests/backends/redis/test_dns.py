@@ -16,15 +16,15 @@ import pytest
 from aiorwlock_remote.backends.redis.addresses import SocketAddress
 from aiorwlock_remote.backends.redis.connection import asyncio_transport
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
+    ThreadLoopChannel,
 )
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.backends.redis.connections import linked
-from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.backends.redis.connections import linked, renewal_channel
+from tests.backends.redis.some_scripts import INCR
 from tests.backends.redis.test_sentinel import LOCAL, says
 from tests.loops import LOOPS
 from tests.servers.redis import RedisServer
@@ -71,9 +71,8 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
     resolver.told.set()
 
 
-def keeper_of(server: RedisServer) -> BlockingConnection:
-    options = replace(options_of(parse(server.url)), host=SLOW)
-    return BlockingConnection(options, SystemClock(), BOTH)
+def keeper_of(server: RedisServer) -> ThreadLoopChannel:
+    return renewal_channel(server.url, host=SLOW)
 
 
 @contextmanager

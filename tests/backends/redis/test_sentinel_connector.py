@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -14,15 +15,15 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
     KeeperChannel,
     MainLoopChannel,
+    ThreadLoopChannel,
 )
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
-from tests.backends.redis.connections import linked
-from tests.backends.redis.some_scripts import BOTH, INCR
-from tests.backends.redis.test_sentinel import LOCAL, read, says
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.backends.redis.connections import linked, renewal_channel
+from tests.backends.redis.some_scripts import INCR
+from tests.backends.redis.test_sentinel import LOCAL, says
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import NAME, SentinelGroup
@@ -57,6 +58,12 @@ def changing(*answers: bytes) -> Iterator[int]:
         thread.join()
 
 
+async def renewed(keeper: ThreadLoopChannel, timeout: float = 5) -> object:
+    """What one renewal comes to; the keeper is called in a thread."""
+    run = partial(keeper.run_many, [(INCR, (1, "k"))], timeout)
+    return (await anyio.to_thread.run_sync(run))[0]
+
+
 def through(port: int) -> str:
     return f"redis+sentinel://{LOCAL}:{port}/{NAME}/0"
 
@@ -77,11 +84,11 @@ async def test_asked_again_while_it_names_the_wrong_one(
         async with linked(through(port), connect_timeout=2) as link:
             assert await link.run(INCR, (1, "k"), int) == 1
     with changing(*answers) as port:
-        keeper = BlockingConnection(read(through(port)), SystemClock(), BOTH)
+        keeper = renewal_channel(through(port))
         with pytest.raises(BackendUnavailable):
-            keeper.run_many([(INCR, (1, "k"))], 0.5)
-        assert keeper.run_many([(INCR, (1, "k"))], 5) == [2]
-        keeper.close()
+            await renewed(keeper, 0.5)
+        assert await renewed(keeper) == 2
+        await anyio.to_thread.run_sync(keeper.close)
 
 
 async def test_a_replica_is_refused_in_the_end(start_redis: StartRedis) -> None:
@@ -100,30 +107,28 @@ async def test_the_keeper_leaves_a_primary_that_became_a_replica(
     """READONLY: asked again, where the link's own hang-up does the same."""
     first, second = start_redis(), start_redis()
     with changing(says(first.port, 1), says(second.port, 2)) as port:
-        keeper = BlockingConnection(read(through(port)), SystemClock(), BOTH)
-        assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+        keeper = renewal_channel(through(port))
+        assert await renewed(keeper) == 1
         first.ask("CONFIG", "SET", "replica-read-only", "yes")
         first.ask("REPLICAOF", LOCAL, second.port)
-        (refused,) = keeper.run_many([(INCR, (1, "k"))], 5)
-        assert isinstance(refused, BackendUnavailable)
-        assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+        with pytest.raises(BackendUnavailable, match="READONLY"):
+            await renewed(keeper)
+        assert await renewed(keeper) == 1
         assert second.ask("GET", "k") == b"1"
-        keeper.close()
+        await anyio.to_thread.run_sync(keeper.close)
 
 
 async def test_the_keeper_does_not_spend_a_lease_on_a_silent_server(
     start_redis: StartRedis,
 ) -> None:
     server: RedisServer = start_redis()
-    keeper = BlockingConnection(
-        read(f"{server.url}?command_timeout=0.3"), SystemClock(), BOTH
-    )
-    assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
+    keeper = renewal_channel(server.url, command_timeout=0.3)
+    assert await renewed(keeper) == 1
     server.pause()
     with pytest.raises(BackendUnavailable, match="no answer in time"):
-        keeper.run_many([(INCR, (1, "k"))], 3600)
+        await renewed(keeper, 3600)
     server.resume()
-    keeper.close()
+    await anyio.to_thread.run_sync(keeper.close)
 
 
 async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
@@ -135,7 +140,7 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
     with stranger(nil) as port:
         async with linked(server.url) as link:
             host = current_event_loop()
-            own = BlockingConnection(read(through(port)), SystemClock(), BOTH)
+            own = renewal_channel(through(port))
             batches = KeeperChannel(
                 own,
                 MainLoopChannel(server.url, host, link.send_at_once),
@@ -143,6 +148,7 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
             )
             batch = [(INCR, (1, "k"))]
             assert await anyio.to_thread.run_sync(batches.run_many, batch, 5) == [1]
+            await anyio.to_thread.run_sync(batches.close)
 
 
 async def test_no_thread_to_ask_sentinel_in(monkeypatch: pytest.MonkeyPatch) -> None:

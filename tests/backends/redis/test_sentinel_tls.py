@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import (
@@ -14,15 +16,12 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote._util.tls import TlsOptions
-from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
-)
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.backends.redis.connections import linked
-from tests.backends.redis.some_scripts import BOTH, INCR
+from tests.backends.redis.connections import linked, renewal_channel
+from tests.backends.redis.some_scripts import INCR
 from tests.servers.certificates import Certificates
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
@@ -107,9 +106,10 @@ async def test_locks_over_tls(vault: Vault) -> None:
         assert vault.server.ask("EXISTS", "mutex_locks/vault,1") == 1
     async with linked(url) as link:
         counted = await link.run(INCR, (1, "k"), int)
-    keeper = BlockingConnection(read(url), SystemClock(), BOTH)
-    assert keeper.run_many([(INCR, (1, "k"))], 5) == [counted + 1]
-    keeper.close()
+    keeper = renewal_channel(url)
+    renew = partial(keeper.run_many, [(INCR, (1, "k"))], 5)
+    assert await anyio.to_thread.run_sync(renew) == [counted + 1]
+    await anyio.to_thread.run_sync(keeper.close)
 
 
 async def test_whoever_shows_no_certificate_is_refused(vault: Vault) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 
@@ -22,32 +20,18 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
     disconnect,
     take_over,
 )
-from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
-from aiorwlock_remote.backends.redis.connection.protocol import (
-    Call,
-    Plain,
-    ProtocolHandler,
-    Request,
-    RespProtocol,
-    as_is,
-)
+from aiorwlock_remote.backends.redis.connection.connector import Dial
+from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory
-from aiorwlock_remote.backends.redis.errors import from_client, from_failure
+from aiorwlock_remote.backends.redis.errors import from_client
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
-from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PORT as SENTINEL_PORT
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder, Sentinels
-from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import EventLoop
 
-T = TypeVar("T")
-
 Kwargs = dict[str, Any]
-
-LISTENING_TURNS = 3
-"""Turns that an event loop needs, after it stood still, to read what has arrived."""
 
 _HANDSHAKE = ("db", "client_name")
 """Settings that this library's own handshake sends."""
@@ -113,20 +97,14 @@ class ClientConnectionFactory(ConnectionFactory):
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
 
-    def dial(self, finder: PrimaryFinder | None) -> Dial:
-        return partial(self._dial, finder, in_thread=False)
-
-    def own_channel(
-        self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
-    ) -> ThreadLoopChannel:
-        dial = partial(self._dial, finder, in_thread=True)
-        return ThreadLoopChannel(options, loop, dial, finder)
-
-    def channel_to(
-        self, options: Options, loop: EventLoop, server: Server
-    ) -> ThreadLoopChannel:
-        dial = partial(self._dial, None, in_thread=True, server=server)
-        return ThreadLoopChannel(options.at(server), loop, dial)
+    def dial(
+        self,
+        finder: PrimaryFinder | None,
+        *,
+        in_thread: bool = False,
+        server: Server | None = None,
+    ) -> Dial:
+        return partial(self._dial, finder, in_thread=in_thread, server=server)
 
     async def _dial(
         self,
@@ -136,7 +114,7 @@ class ClientConnectionFactory(ConnectionFactory):
         _loop: EventLoop,
         *,
         in_thread: bool,
-        server: Server | None = None,
+        server: Server | None,
     ) -> StreamTransport:
         made, settings = self._pool.connection_class, _settings(self._pool)
         if (in_thread or finder is not None) and made.__name__ in _OF_SENTINEL:
@@ -164,124 +142,6 @@ class ClientConnectionFactory(ConnectionFactory):
         if finder is not None and transport.server is not None:
             finder.assume(transport.server)
         return transport
-
-
-class ThreadLoopChannel(ProtocolHandler):
-    """Renewal channel with an event loop of its own, run in the lease keeper's thread.
-
-    For connections that only asyncio can open; ``dial`` opens one, in this loop.
-    Connects at the first use, and again at the next use after any error. A server that
-    is silent for ``command_timeout`` is an error, so that time is left to renew
-    elsewhere.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        loop: EventLoop,
-        dial: Dial,
-        finder: PrimaryFinder | None = None,
-    ) -> None:
-        self._options = options
-        self._connector = Connector(options, loop, ALL, self, dial, finder)
-        self._runner: asyncio.Runner | None = None
-        self._protocol: RespProtocol | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timeout: asyncio.Timeout | None = None
-        self._given_up = False
-
-    def open(self, timeout: float) -> None:
-        self._run(self._ensure_open(timeout))
-
-    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
-        return self._run(self._exchange(batch, timeout))
-
-    def give_up(self) -> None:
-        self._given_up = True
-        self.abort()
-
-    def abort(self) -> None:
-        loop = self._loop
-        if loop is not None:
-            with suppress(RuntimeError):  # closed meanwhile
-                loop.call_soon_threadsafe(self._expire)
-
-    def close(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.run(self._drop())
-            runner.close()
-
-    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
-        for call in unsent:
-            call.failed(error)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-            self._loop = self._runner.get_loop()
-        return self._runner.run(work)
-
-    async def _ensure_open(self, timeout: float) -> RespProtocol:
-        # The loop stood still since the last batch: let it read that the server closed
-        # the connection (test_a_connection_that_was_closed_while_idle_is_not_used).
-        for _ in range(LISTENING_TURNS):
-            await asyncio.sleep(0)
-        protocol = self._protocol
-        if protocol is not None and (_hung_up(protocol) or not protocol.alive):
-            await self._drop()
-            protocol = None
-        if protocol is None:
-            async with self._in_time(timeout):
-                self._protocol = protocol = await self._connector.connect(())
-        return protocol
-
-    async def _exchange(
-        self, batch: Sequence[Request | Plain], timeout: float
-    ) -> list[Any]:
-        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        protocol = await self._ensure_open(timeout)
-        patience = min(self._options.command_timeout, deadline - loop.time())
-        try:
-            async with self._in_time(patience):
-                protocol.send_all(calls)
-                for call in calls:
-                    with suppress(BackendError, IllegalCommand):
-                        await call
-        except BaseException:
-            await self._drop()
-            raise
-        # The last one alone decides: if the connection is lost, all later calls fail.
-        error = calls[-1].error
-        if error is not None and not protocol.alive:
-            raise error
-        return [call.error or call.result() for call in calls]
-
-    def _expire(self) -> None:
-        if self._timeout is not None:
-            with suppress(RuntimeError):  # the batch has ended
-                self._timeout.reschedule(0)
-
-    @asynccontextmanager
-    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
-        seconds = 0 if self._given_up else seconds
-        try:
-            async with asyncio.timeout(seconds) as self._timeout:
-                yield
-        except TimeoutError as exc:
-            raise from_failure(exc, self._options.where) from exc
-
-    async def _drop(self) -> None:
-        protocol, self._protocol = self._protocol, None
-        if protocol is not None:
-            await protocol.transport.aclose()
-
-
-def _hung_up(protocol: RespProtocol) -> bool:
-    transport = protocol.transport
-    return isinstance(transport, StreamTransport) and transport.hung_up
 
 
 async def _connected(

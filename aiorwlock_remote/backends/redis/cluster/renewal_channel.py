@@ -1,14 +1,11 @@
-"""Renewal channel of a cluster: a blocking connection to each node."""
+"""Renewal channel of a cluster: one with a loop of its own to each node."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
-
-import hiredis
 
 from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote.backends.redis.addresses import Server
@@ -23,14 +20,13 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Plain,
     Request,
     Script,
-    as_is,
 )
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    BlockingConnection,
+    ThreadLoopChannel,
 )
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.ports import EventLoop
 
 MAX_REDIRECTS = 3
 """How often a renewal is sent in one batch before it is left for the next batch."""
@@ -49,7 +45,7 @@ class ClusterRenewalChannel:
     def __init__(
         self,
         options: Options,
-        clock: Clock,
+        loop: EventLoop,
         scripts: Sequence[Script],
         slots: SlotMap,
         on_new_map: Callable[[SlotMap], object],
@@ -57,12 +53,13 @@ class ClusterRenewalChannel:
         # Called in any thread, with a map that is newer than the store's.
         self._on_new_map = on_new_map
         self._options = options
-        self._clock = clock
+        self._loop = loop
+        self._clock = loop.clock
         self._scripts = scripts
         self._store_map, self._followed = slots, slots.owners
         self._slots = SlotMap(options.seeds)
         self._slots.follow(slots)
-        self._connections: dict[Server, BlockingNodeConnection] = {}
+        self._connections: dict[Server, NodeChannel] = {}
         self._lock = Lock()
         self._given_up = False
 
@@ -139,12 +136,12 @@ class ClusterRenewalChannel:
                     again.append(i)
         return again
 
-    def _connection(self, server: Server) -> BlockingNodeConnection:
+    def _connection(self, server: Server) -> NodeChannel:
         with self._lock:
             connection = self._connections.get(server)
             if connection is None:
-                connection = BlockingNodeConnection(
-                    server, self._options, self._clock, self._scripts
+                connection = NodeChannel(
+                    server, self._options, self._loop, self._scripts
                 )
                 self._connections[server] = connection
             # A connection that was made after `give_up` has not heard of it.
@@ -158,8 +155,12 @@ class ClusterRenewalChannel:
             seconds = (deadline - self._clock.now()) / (len(others) - tried + 1)
             if seconds <= 0:
                 return
+            asks: Plain = (None, ("CLUSTER", "SLOTS"))
             try:
-                self._slots.learn(self._connection(server).slots(seconds), server)
+                (found,) = self._connection(server).run_many([asks], seconds)
+                if isinstance(found, Exception):
+                    continue
+                self._slots.learn(found, server)
             except BackendError:
                 continue
             self._retire()
@@ -184,60 +185,45 @@ class Redirected:
         return BackendUnavailable(what=self._what, nothing_done=True)
 
 
-class BlockingNodeConnection(BlockingConnection):
-    """Blocking connection to one node of a cluster; threads take turns to use it."""
+class NodeChannel(ThreadLoopChannel):
+    """Renewal channel to one node of a cluster; threads take turns to use it."""
 
     def __init__(
-        self, server: Server, options: Options, clock: Clock, scripts: Sequence[Script]
+        self,
+        server: Server,
+        options: Options,
+        loop: EventLoop,
+        scripts: Sequence[Script],
     ) -> None:
-        super().__init__(
-            replace(options, host=server[0], port=server[1]), clock, scripts
-        )
+        there = replace(options, host=server[0], port=server[1])
+        super().__init__(there, loop, scripts)
         self._server = server
         self._in_use = Lock()
         self._retired = False
 
+    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
+        with self._in_use:
+            try:
+                return super().run_many(batch, timeout)
+            finally:
+                if self._retired:
+                    self.close()
+
     def retire(self) -> None:
         """Close the connection as soon as no thread uses it."""
         self._retired = True
-        # A thread that waits for a reply closes the connection itself, see `_alone`.
+        # A thread that waits for a reply closes the connection itself.
         if self._in_use.acquire(blocking=False):
             try:
                 self.close()
             finally:
                 self._in_use.release()
 
-    def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
-        with self._alone():
-            return super().run_many(batch, timeout)
-
-    def slots(self, timeout: float) -> Any:  # noqa: ANN401 - not decoded
-        """Return the node's reply to CLUSTER SLOTS, not decoded.
-
-        Raises:
-            BackendError: The node cannot be reached, or refused the command.
-        """
-        with self._alone():
-            (reply,) = self._run([Call(as_is, ("CLUSTER", "SLOTS"))], timeout)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with self._in_use:
-            try:
-                yield
-            finally:
-                if self._retired:
-                    self.close()
-
-    def _mapped(self, reply: object) -> object:
-        if isinstance(reply, hiredis.ReplyError):
-            text = str(reply)
-            if text.partition(" ")[0] in {"MOVED", "ASK"}:
-                return Redirected(text, self._server, self._options.where)
-        return super()._mapped(reply)
+    def redirected(self, call: Call[Any], text: str) -> bool:
+        if text.partition(" ")[0] not in {"MOVED", "ASK"}:
+            return False
+        call.answered(Redirected(text, self._server, self._options.where))
+        return True
 
 
 def _key(request: Request) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from aiorwlock_remote._util.driver_loop import in_daemon_thread
 from aiorwlock_remote._util.private_parts import version_of
 from aiorwlock_remote.backends.redis.addresses import (
     Server,
@@ -20,6 +22,7 @@ from aiorwlock_remote.backends.redis.addresses import (
     configure_socket,
 )
 from aiorwlock_remote.backends.redis.connection.protocol import READ_SIZE, RespProtocol
+from aiorwlock_remote.backends.redis.errors import from_failure
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import Unsupported
 
@@ -31,7 +34,8 @@ _Lookups: TypeAlias = dict[Server, _Lookup]
 
 _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
 
-
+LISTENING_TURNS = 3
+"""Turns that an event loop needs, after it stood still, to read what has arrived."""
 WITH_STREAMS = "redis-py 6.0 to 8.1 or valkey-py 6.1 to 6.2"
 """Versions of the libraries whose connections are known to have their two streams."""
 
@@ -49,6 +53,11 @@ class AsyncioTransportBase:
     def wake(self) -> None:
         # Behind the callbacks that are ready now, whose calls are gathered first.
         self._loop.call_soon(self._protocol.flush)
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the connection is closed, or is about to be."""
+        return self._transport.is_closing()
 
     def unsent(self) -> int:
         return self._transport.get_write_buffer_size()
@@ -118,8 +127,7 @@ class StreamTransport(AsyncioTransportBase):
 
     @property
     def hung_up(self) -> bool:
-        """Whether the server closed the connection; data may still be unread."""
-        return self._reader.at_eof() or self._transport.is_closing()
+        return self._reader.at_eof() or super().hung_up
 
     def write(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -245,3 +253,65 @@ async def _connected(addresses: Sequence[SocketAddress]) -> socket.socket:
         except OSError as exc:
             failure = exc
     raise failure
+
+
+class RenewalLoop(asyncio.SelectorEventLoop):
+    """Event loop of a renewal channel, which runs only while there is a batch.
+
+    It has no ``epoll``: that would be one more file descriptor of each channel, and a
+    forked child process that closes its copy of the loop would make the parent's loop
+    deaf to ``call_soon_threadsafe`` (test_renewal_loop.py).
+    """
+
+    def __init__(self) -> None:
+        # Windows has no poll.
+        made = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+        super().__init__(made())
+
+    async def getaddrinfo(
+        self,
+        host: bytes | str | None,
+        port: bytes | str | int | None,
+        *,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - asyncio's name
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:  # noqa: ANN401 - as asyncio's
+        """Resolve a name in a daemon thread; a numeric address needs no thread.
+
+        The end of the process would wait for a thread of the loop's executor: for half
+        a minute if the resolver is away.
+        """
+        kind = {"family": family, "type": type, "proto": proto}
+        look_up = partial(socket.getaddrinfo, host, port, **kind)
+        try:
+            return look_up(flags=flags | socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            return await in_daemon_thread(self, partial(look_up, flags=flags))
+
+
+def renewal_runner(where: str) -> asyncio.Runner:
+    """Return a runner of a new ``RenewalLoop``.
+
+    Raises:
+        BackendUnavailable: No file descriptor is left. ``where`` names the server.
+    """
+    try:
+        # Tried first: asyncio leaves half of a loop, whose destructor complains.
+        for end in socket.socketpair():
+            end.close()
+        runner = asyncio.Runner(loop_factory=RenewalLoop)
+        runner.get_loop()
+    except OSError as exc:
+        raise from_failure(exc, where) from exc
+    return runner
+
+
+async def still_open(protocol: RespProtocol) -> bool:
+    """Return False if the server closed the connection while the loop stood still."""
+    for _ in range(LISTENING_TURNS):
+        await asyncio.sleep(0)
+    transport = protocol.transport
+    hung_up = isinstance(transport, AsyncioTransportBase) and transport.hung_up
+    return protocol.alive and not hung_up

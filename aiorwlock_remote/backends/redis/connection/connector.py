@@ -305,30 +305,46 @@ class Connector:
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
-        options, finder = self._options, self._finder
-        if options.sentinels is None or finder is None:
-            timeout = options.connect_timeout
-            if finder is not None:
-                # A user's client would believe the first Sentinel that answers, and
-                # what that Sentinel lists: the former primary, until all replicas
-                # follow the new one (test_client_sentinel.py).
-                with suppress(BackendError, ConfigurationError):
-                    await run_in_thread(partial(finder.find, timeout / ATTEMPTS))
-            switches = 0 if finder is None else finder.switches
-            return await self._connect(options, channels, timeout, switches)
+        options, clock = self._options, self._loop.clock
+        timeout, attempt = options.connect_timeout, options.connect_timeout / ATTEMPTS
+        if self._finder is None:
+            return await self.connect_to(options, channels, timeout)
+        if options.sentinels is None:
+            switches = self._finder.switches
+            with suppress(BackendError):  # no thread can be started
+                _, switches = await run_in_thread(partial(self.locate, attempt))
+            return await self.connect_to(options, channels, timeout, switches)
         # The last attempt must end, and its error be raised, within the timeout.
-        clock, attempt = self._loop.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
-            found = await run_in_thread(partial(finder.find, attempt / 2))
-            host, port = found.server
-            there = replace(options, host=host, port=port)
+            search = partial(self.locate, attempt / 2)
+            there, switches = await run_in_thread(search)
             try:
-                return await self._connect(there, channels, attempt, found.switches)
+                return await self.connect_to(there, channels, attempt, switches)
             except BackendUnavailable:
                 if clock.now() > last:
                     raise
             await anyio.sleep(RETRY_INTERVAL)
+
+    def locate(self, timeout: float) -> tuple[Options, int]:
+        """Ask the Sentinels, if there are any; block for ``timeout`` s at most.
+
+        Return the options of the server to connect to, and how often the primary had
+        changed by then. Raises the errors of ``PrimaryFinder.find``.
+        """
+        options, finder = self._options, self._finder
+        if finder is None:
+            return options, 0
+        if options.sentinels is None:
+            # A user's client would believe the first Sentinel that answers, and what
+            # that Sentinel lists: the former primary, until all replicas follow the new
+            # one (test_client_sentinel.py).
+            with suppress(BackendError, ConfigurationError):
+                finder.find(timeout)
+            return options, finder.switches
+        found = finder.find(timeout)
+        host, port = found.server
+        return replace(options, host=host, port=port), found.switches
 
     async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
         """Call ``connect`` until it succeeds, with growing pauses between attempts."""
@@ -344,13 +360,17 @@ class Connector:
             except Exception as exc:  # noqa: BLE001 - defects, too
                 self.outage.note("redis_away", exc)
 
-    async def _connect(
+    async def connect_to(
         self,
         options: Options,
         channels: Sequence[bytes],
         timeout: float,
         switches: int = 0,
     ) -> RespProtocol:
+        """Make one attempt to connect to the server in ``options``, as ``connect``.
+
+        ``switches``: of the ``PrimaryFinder`` when it found that server.
+        """
         is_current: Callable[[], bool] | None = None
         if (finder := self._finder) is not None:
             is_current = lambda: finder.switches == switches  # noqa: E731

@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import hiredis
+import anyio
 
 from aiorwlock_remote._util.native import Event
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.addresses import (
-    DnsResolver,
-    SocketAddress,
-    close_on_error,
-    configure_socket,
+from aiorwlock_remote.backends.redis.connection.connector import (
+    REPLICATION,
+    Connector,
+    Dial,
+    dial_url,
 )
-from aiorwlock_remote.backends.redis.connection.connector import REPLICATION, Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
     FORMER_PRIMARY,
-    READ_SIZE,
     Call,
     Plain,
+    ProtocolHandler,
     Request,
+    RespProtocol,
     Script,
     as_is,
-    script_load,
 )
-from aiorwlock_remote.backends.redis.errors import (
-    from_failure,
-    from_reply,
-    not_redis,
-    not_sent,
-)
-from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader, next_reply
+from aiorwlock_remote.backends.redis.errors import from_failure, not_sent
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
+from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import Clock, EventLoop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiorwlock_remote.backends.redis.promotion import ReplicaWatch
+
+T = TypeVar("T")
 
 CONFIRM_TIMEOUT = 0.5
 """Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
@@ -71,12 +66,51 @@ class RenewalChannel(Protocol):
         """Close the connections that the channel opened."""
 
 
-class DedicatedChannel(RenewalChannel, Protocol):
-    """Renewal channel that has a connection of its own, also for other commands."""
+class ThreadLoopChannel(ProtocolHandler):
+    """Renewal channel over a connection of its own, for one thread at a time.
 
-    def run_many(
-        self, batch: Sequence[Request | Plain], timeout: float
-    ) -> list[Any]: ...
+    Whatever the user's event loop is, the connection belongs to a loop of asyncio,
+    which the thread that renews runs during each batch. The channel connects at the
+    first use, and again at the next use after any error.
+
+    Invariants (test_thread_loop_channel.py, unless another file is named):
+
+    * No batch takes longer than its timeout, and a server that is silent for
+      ``command_timeout`` counts as lost: there may be time left to renew at the next
+      primary (``test_a_silent_server_does_not_cost_the_whole_lease``).
+    * What was sent is never sent again, except to a server that has forgotten the
+      scripts (``test_a_lost_reply_is_not_repeated``).
+    * A connection that the server closed between two batches is not used
+      (``test_a_connection_that_was_closed_while_idle_is_not_used``).
+    * After ``give_up``, in whichever thread and at whichever time, a batch fails at
+      once (test_abort.py).
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        loop: EventLoop,
+        scripts: Sequence[Script],
+        dial: Dial = dial_url,
+        finder: PrimaryFinder | None = None,
+    ) -> None:
+        """Prepare the channel, without any I/O.
+
+        Args:
+            options: The server, the credentials and the timeouts.
+            loop: The event loop of the ``Locks``; only its clock is used.
+            scripts: Loaded by the handshake.
+            dial: Opens the transport; called in the channel's own loop.
+            finder: Finds the primary, if Sentinels watch the server.
+        """
+        self._options = options
+        self._clock = loop.clock
+        self._connector = Connector(options, loop, scripts, self, dial, finder)
+        self._runner: asyncio.Runner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._protocol: RespProtocol | None = None
+        self._limit: anyio.CancelScope | None = None
+        self._given_up = False
 
     def open(self, timeout: float) -> None:
         """Connect, unless there is a connection that the server has not closed.
@@ -85,199 +119,135 @@ class DedicatedChannel(RenewalChannel, Protocol):
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
-
-    def abort(self) -> None:
-        """Make the present batch fail soon. For use by any thread."""
-
-
-class BlockingConnection:
-    """Renewal channel over a blocking socket, for one thread at a time.
-
-    Connects at the first use, and again at the next use after any error.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        clock: Clock,
-        scripts: Sequence[Script],
-        finder: PrimaryFinder | None = None,
-    ) -> None:
-        if finder is None and options.sentinels is not None:
-            finder = PrimaryFinder(options.sentinels, clock)
-        self._finder = finder
-        self._options = options
-        self._clock = clock
-        self._scripts = tuple(scripts)
-        self._resolver = DnsResolver()
-        self._socket: socket.socket | None = None
-        self._reader = new_reader()
-        self._given_up = False
+        self._ensure_open(self._clock.now() + timeout)
 
     def run_many(self, batch: Sequence[Request | Plain], timeout: float) -> list[Any]:
         """Run all scripts in one write; return their raw replies or errors, in order.
 
-        A server that is silent for ``command_timeout`` counts as lost, even if
-        ``timeout`` is longer. Scripts that the server forgot are loaded and run again.
+        Scripts that the server forgot are loaded and run again.
         """
-        return self._run([Call(as_is, args, script) for script, args in batch], timeout)
+        deadline = self._clock.now() + timeout
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        if not calls:
+            return []
+        protocol = self._ensure_open(deadline)
+        patience = min(self._options.command_timeout, self._left(deadline))
+        self._run(self._exchange(protocol, calls), patience)
+        # The last one alone decides: if the connection is lost, all later calls fail.
+        # READONLY ends the connection, too: the next may lead to the new primary
+        # (test_the_keeper_leaves_a_primary_that_became_a_replica).
+        error = calls[-1].error
+        if error is not None and not protocol.alive:
+            raise error
+        return [call.error or call.result() for call in calls]
 
     def give_up(self) -> None:
         self._given_up = True
         self.abort()
 
     def abort(self) -> None:
-        sock = self._socket
-        if sock is not None:
-            # A thread that waits in recv() returns when the socket is shut down. The
-            # method of the plain socket: TLS's own would write to the peer.
-            with suppress(OSError):  # not connected yet, or closed already
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        """Make the present batch fail soon. For use by any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # closed meanwhile
+                loop.call_soon_threadsafe(self._abort)
 
     def close(self) -> None:
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.run(self._drop())
+            runner.close()
 
-    def open(self, timeout: float) -> None:
-        with self._close_on_error():
-            self._ensure_open(self._clock.now() + timeout)
+    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        for call in unsent:
+            call.failed(error)
 
-    def _run(self, calls: Sequence[Call[Any]], timeout: float) -> list[Any]:
-        deadline = self._clock.now() + timeout
-        with self._close_on_error():
-            self._ensure_open(deadline)
-            # A silent server must not use up the whole lease: the next primary may
-            # answer (test_the_keeper_does_not_spend_a_lease_on_a_silent_server).
-            deadline = self._sooner(deadline, self._options.command_timeout)
-            replies = self._exchange([call.packed() for call in calls], deadline)
-            missing = [i for i, r in enumerate(replies) if _is_error(r, "NOSCRIPT")]
-            if missing:
-                again = [script_load(script).packed() for script in self._scripts]
-                again += [calls[i].packed_with_text() for i in missing]
-                found = self._exchange(again, deadline)[len(self._scripts) :]
-                for i, reply in zip(missing, found, strict=True):
-                    replies[i] = reply
-        outcomes = [self._mapped(reply) for reply in replies]
-        if any(_is_error(reply, "READONLY") for reply in replies):
-            # The server became a replica: the next connection may find the new primary
-            # (test_the_keeper_leaves_a_primary_that_became_a_replica).
-            self.close()
-        return outcomes
+    def _ensure_open(self, deadline: float) -> RespProtocol:
+        protocol = self._protocol
+        if protocol is not None:
+            left = self._left(deadline)
+            self._run(self._drop_if_closed(protocol), left)
+            protocol = self._protocol
+        return self._open(deadline) if protocol is None else protocol
 
-    @contextmanager
-    def _close_on_error(self) -> Iterator[None]:
-        # Even a KeyboardInterrupt: a reply may still come, and the next batch would
-        # take it for its own (test_gives_up_in_time_and_mixes_up_no_answers).
-        try:
-            yield
-        except BaseException as exc:
-            self.close()
-            if isinstance(exc, hiredis.ProtocolError):
-                raise not_redis(self._options.where) from exc
-            if isinstance(exc, OSError | UnicodeError):  # Unicode: no such host name
-                raise from_failure(exc, self._options.where) from exc
-            raise
+    def _open(self, deadline: float) -> RespProtocol:
+        timeout = self._options.connect_timeout
+        # This thread may wait for the Sentinels. While it does, its loop stands still.
+        search = min(self._left(deadline), timeout / ATTEMPTS)
+        there, switches = self._connector.locate(search)
+        if self._runner is None:
+            # Not imported for the sake of trio before there is something to renew.
+            from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
 
-    def _ensure_open(self, deadline: float) -> None:
-        if self._socket is not None and _hung_up(self._socket):
-            self.close()
-        if self._socket is None:
-            self._open(self._sooner(deadline, self._options.connect_timeout))
-
-    def _open(self, deadline: float) -> None:
-        options, finder = self._options, self._finder
-        if finder is not None:
-            deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
-            found = finder.find(self._left(deadline)).server
-            options = replace(options, host=found[0], port=found[1])
-        # A new parser: the old one may hold half a reply of the lost connection.
-        self._reader = new_reader()
-        self._dial(options, deadline)
-        handshake = Handshake(options, self._scripts)
-        calls = handshake.calls
-        replies: list[Any] = []
-        failure: OSError | None = None
-        try:
-            self._exchange([call.packed() for call in calls], deadline, replies)
-        except OSError as exc:
-            # The server may have replied why before it closed the connection
-            # (test_refused_at_the_door_it_knocks_again).
-            failure = exc
-        for call, reply in zip(calls, replies, strict=False):
-            call.set_result(reply)
-        for call in calls[len(replies) :]:
-            call.set_exception(from_failure(failure, options.where))
-        handshake.judge()
-
-    def _dial(self, options: Options, deadline: float) -> None:
-        context = options.tls_context()
-        sock = self._connected(self._addresses(options, deadline), deadline)
-        configure_socket(sock)
-        if context is not None:
-            sock.settimeout(self._left(deadline))
-            self._socket = secured = context.wrap_socket(
-                sock, server_hostname=options.host, do_handshake_on_connect=False
-            )
-            secured.do_handshake()
-
-    def _addresses(self, options: Options, deadline: float) -> Sequence[SocketAddress]:
-        if options.path:
-            return [(socket.AF_UNIX, options.path)]
-        server = options.host, options.port
-        return self._resolver.addresses(server, self._left(deadline))
-
-    def _connected(
-        self, addresses: Sequence[SocketAddress], deadline: float
-    ) -> socket.socket:
-        failure = OSError("no address")
-        for tried, (family, address) in enumerate(addresses):
-            try:
-                self._socket = new = socket.socket(family, socket.SOCK_STREAM)
-                with close_on_error(new) as sock:
-                    sock.settimeout(self._left(deadline) / (len(addresses) - tried))
-                    sock.connect(address)
-                    return sock
-            except OSError as exc:
-                failure = exc
-        raise failure
-
-    def _exchange(
-        self,
-        commands: Sequence[bytes],
-        deadline: float,
-        replies: list[Any] | None = None,
-    ) -> list[Any]:
-        sock, reader = self._socket, self._reader
-        assert sock is not None
-        replies = [] if replies is None else replies
-        sock.settimeout(self._left(deadline))
-        sock.sendall(b"".join(commands))
-        while len(replies) < len(commands):
-            reply = next_reply(reader)
-            if reply is not MORE:
-                replies.append(reply)
-                continue
-            sock.settimeout(self._left(deadline))
-            data = sock.recv(READ_SIZE)
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            reader.feed(data)
-        return replies
-
-    def _sooner(self, deadline: float, seconds: float) -> float:
-        return min(deadline, self._clock.now() + seconds)
+            self._runner = asyncio_transport.renewal_runner(self._options.where)
+            self._loop = self._runner.get_loop()
+        if self._options.sentinels is not None:
+            timeout /= ATTEMPTS
+        timeout = min(self._left(deadline), timeout)
+        return self._run(self._connected(there, timeout, switches), timeout)
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._clock.now()
         if left <= 0 or self._given_up:
-            raise TimeoutError
+            raise from_failure(TimeoutError(), self._options.where)
         return left
 
-    def _mapped(self, reply: object) -> object:
-        if isinstance(reply, hiredis.ReplyError):
-            return from_reply(str(reply), self._options.where)
-        return reply
+    def _run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        assert self._runner is not None
+        return self._runner.run(self._limited(work, seconds))
+
+    async def _limited(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        try:
+            with anyio.move_on_after(seconds) as self._limit:
+                # It may have come when there was no loop yet, or no limit.
+                if self._given_up:
+                    self._limit.cancel()
+                return await work
+        except BaseException:
+            await self._drop()
+            raise
+        finally:
+            self._limit = None
+        # A reply that is still to come must not be taken for a later one
+        # (test_gives_up_in_time_and_mixes_up_no_answers).
+        await self._drop()
+        raise from_failure(TimeoutError(), self._options.where)
+
+    def _abort(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        elif self._protocol is not None:
+            # Between two steps of a batch, or behind its end.
+            self._protocol.transport.abort()
+
+    async def _connected(
+        self, there: Options, timeout: float, switches: int
+    ) -> RespProtocol:
+        protocol = await self._connector.connect_to(there, (), timeout, switches)
+        self._protocol = protocol
+        return protocol
+
+    async def _drop_if_closed(self, protocol: RespProtocol) -> None:
+        from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
+
+        if not await asyncio_transport.still_open(protocol):
+            await self._drop()
+
+    async def _exchange(
+        self, protocol: RespProtocol, calls: Sequence[Call[Any]]
+    ) -> None:
+        if not protocol.alive:  # aborted since it was opened
+            raise from_failure(None, self._options.where)
+        protocol.send_all(calls)
+        for call in calls:
+            with suppress(BackendError, IllegalCommand):
+                await call
+
+    async def _drop(self) -> None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            with anyio.CancelScope(shield=True):
+                await protocol.transport.aclose()
 
 
 class MainLoopChannel:
@@ -354,7 +324,7 @@ class KeeperChannel:
 
     def __init__(
         self,
-        own: DedicatedChannel | None,
+        own: ThreadLoopChannel | None,
         fallback: MainLoopChannel,
         clock: Clock,
         finder: PrimaryFinder | None = None,
@@ -451,18 +421,3 @@ class KeeperChannel:
         finder, own = self._finder, self._own
         if self._busy and finder and own and self._switches != finder.switches:
             own.abort()
-
-
-def _hung_up(sock: socket.socket) -> bool:
-    sock.settimeout(0)
-    try:
-        sock.recv(1)
-    except (BlockingIOError, ssl.SSLWantReadError):
-        return False
-    except OSError:
-        pass
-    return True  # also if the server sent something unasked
-
-
-def _is_error(reply: object, word: str) -> bool:
-    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(word)
