@@ -41,11 +41,12 @@ from aiorwlock_remote.core.queue_states import (
     REPLY_NOT_HELD,
     REPLY_NOT_PLACED,
     REPLY_PLACED,
+    TRANSITIONS,
     UNDER_WAY,
     Entry,
     Event,
+    IllegalEvent,
     Request,
-    next_states,
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import (
@@ -68,6 +69,9 @@ MIN_ROUND_TRIPS_LEFT = 4
 confirmation would often come too late, and the task would lose its lock."""
 MIN_DELAYS_LEFT = 2
 """The same for the delay of the message itself, by the store's clock."""
+
+# As the names of ``queue_states``: quicker than by the class on Python 3.11.
+_WRITE, _PERMIT = Mode.WRITE, Mode.PERMIT
 
 
 @dataclass(slots=True, eq=False)
@@ -109,6 +113,11 @@ class Waiter:
         return self.claim.ticket
 
 
+def _no_waiters() -> list[Waiter]:
+    # Not ``list[Waiter]`` as the factory: calling an alias takes seven times as long.
+    return []
+
+
 @dataclass(slots=True, eq=False)
 class Effects:
     """What to do after a reply, failure or message: wake tasks, send a request, if any.
@@ -123,8 +132,8 @@ class Effects:
             fence, so that this grant must be given back.
     """
 
-    served: list[Waiter] = field(default_factory=list[Waiter])
-    turned_away: list[Waiter] = field(default_factory=list[Waiter])
+    served: list[Waiter] = field(default_factory=_no_waiters)
+    turned_away: list[Waiter] = field(default_factory=_no_waiters)
     send: Acquire | Withdraw | None = None
     confirmed: Waiter | None = None
     lost: tuple[Waiter, LossReason] | None = None
@@ -189,7 +198,7 @@ class ModeQueue:
         self._pace = pace
         self._entry_ttl = micros(pace.entry_ttl)
         self._claim_window = micros(pace.claim_window)
-        self._pushes = pace.pushes and mode is Mode.WRITE
+        self._pushes = pace.pushes and mode is _WRITE
         self._entry: Entry = NONE
         self._request: Request = IDLE
         # Of the request under way: its tasks, the task whose ticket it puts into the
@@ -308,7 +317,7 @@ class ModeQueue:
     def _acquire(self, event: Event) -> Acquire:
         self._move(event)
         first = self.waiters[0]
-        if self.mode is Mode.WRITE or len(self.waiters) == 1:
+        if self.mode is _WRITE or len(self.waiters) == 1:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
@@ -341,7 +350,7 @@ class ModeQueue:
 
     def _alike(self, first: Waiter) -> tuple[Waiter, ...]:
         """Return the tasks that can ask together with the first one."""
-        if self.mode is Mode.PERMIT:
+        if self.mode is _PERMIT:
             # One request has one limit. A task with another limit is not passed by
             # those behind it (test_permits_of_another_limit_are_asked_for_next).
             same = takewhile(lambda w: w.limit == first.limit, self.waiters)
@@ -403,7 +412,7 @@ class ModeQueue:
                     self._grant(waiter, grant, answer.now, sent_at)
                     effects.served.append(waiter)
             self._last_answer, wait = answer, None
-            if self._entry is PLACED and self.mode is Mode.PERMIT:
+            if self._entry is PLACED and self.mode is _PERMIT:
                 # The permits sufficed for some: the others have an entry, and keep it
                 # during an outage.
                 for waiter in self.waiters:
@@ -576,7 +585,12 @@ class ModeQueue:
         return given_back
 
     def _move(self, event: Event) -> None:
-        self._entry, self._request = next_states(self._entry, self._request, event)
+        entry, request = self._entry, self._request
+        try:
+            self._entry, self._request = TRANSITIONS[entry, request][event]
+        except KeyError:
+            what = f"{event} does not fit entry {entry}, request {request}"
+            raise IllegalEvent(what) from None
 
 
 def _event_of(answer: Answer | NotHeld) -> Event:

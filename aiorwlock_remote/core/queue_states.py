@@ -1,9 +1,9 @@
 """The two states of a ``ModeQueue``, and the table of their transitions.
 
 ``Entry`` is what the client knows of its queue entry in the store, ``Request`` what it
-asks the store for. Every change of either is a step of ``TRANSITIONS``; ``ModeQueue``
-changes them by ``next_states`` alone. The table knows neither tasks nor commands: which
-event happened, and which request is to be sent, is decided in ``core/mode_queue.py``.
+asks the store for. Every change of either is a step of ``TRANSITIONS``, made by
+``ModeQueue._move`` alone. The table knows neither tasks nor commands: which event
+happened, and which request is to be sent, is decided in ``core/mode_queue.py``.
 
 ``tests/core/test_queue_states.py`` compares the table with random histories, which
 have to reach each of its steps. The picture in ``docs/architecture.md`` is drawn from
@@ -169,11 +169,3 @@ TRANSITIONS: dict[States, dict[Event, States]] = {
 
 class IllegalEvent(Exception):
     """An event does not fit the states of a ``ModeQueue``, which did not change."""
-
-
-def next_states(entry: Entry, request: Request, event: Event) -> States:
-    """Return the states after ``event``, or raise ``IllegalEvent``."""
-    try:
-        return TRANSITIONS[entry, request][event]
-    except KeyError:
-        raise IllegalEvent(f"{event!r} with entry {entry}, request {request}") from None

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from aiorwlock_remote.core import mode_queue
 from aiorwlock_remote.core.commands import (
     FULL,
     Acquire,
@@ -30,7 +29,6 @@ from aiorwlock_remote.core.queue_states import (
     IllegalEvent,
     Request,
     States,
-    next_states,
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
@@ -169,12 +167,14 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> set[Step]:
     """Return the steps of random histories."""
     steps: set[Step] = set()
 
-    def noted(entry: Entry, request: Request, event: Event) -> States:
-        after = next_states(entry, request, event)
-        steps.add(((entry, request), event, after))
-        return after
+    move = ModeQueue._move
 
-    monkeypatch.setattr(mode_queue, "next_states", noted)
+    def noted(queue: ModeQueue, event: Event) -> None:
+        before = queue._entry, queue._request
+        move(queue, event)
+        steps.add((before, event, (queue._entry, queue._request)))
+
+    monkeypatch.setattr(ModeQueue, "_move", noted)
     for seed in range(HISTORIES):
         History(seed).run(60)
     return steps
