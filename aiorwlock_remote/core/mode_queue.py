@@ -170,6 +170,7 @@ class ModeQueue:
     * The store has at most one entry for all tasks, and the last task to leave gives
       the entry back: ``Entry.PLACED``, and ``Entry.MAYBE`` after a lost reply
       (test_a_place_that_may_have_been_made_is_given_back,
+      test_an_entry_that_may_exist_is_given_back_after_another_failure,
       test_a_place_made_for_tasks_that_left_is_given_back).
     * A withdrawal that follows an acquire under way undoes the entry this acquire may
       make: ``Entry.WITHDRAWN`` (test_leaving).
@@ -461,8 +462,6 @@ class ModeQueue:
             self.due = again
         else:
             effects.send = self._give_up_entry()
-            if not repeat:
-                self._move(EMPTIED)
         return effects
 
     def _believed_until(
@@ -572,10 +571,7 @@ class ModeQueue:
     def _give_up_entry(self) -> Withdraw | None:
         # The tasks it was made for left, or were turned away, meanwhile. The resource
         # would be offered to it, and cost all others a claim window.
-        if self._entry is not PLACED:
-            return None
-        self._move(EMPTIED)
-        return Withdraw(self._client_id, self.mode)
+        return Withdraw(self._client_id, self.mode) if self._note_emptied() else None
 
     def _note_emptied(self) -> bool:
         """Note that no task waits; return whether an entry is to be given back."""
