@@ -26,6 +26,28 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant, describe_grants
 from aiorwlock_remote.core.pushed import PushedGrant, ReplyDelays, StoreTime
+from aiorwlock_remote.core.queue_states import (
+    ASK,
+    CONFIRM,
+    CONFIRMING,
+    EMPTIED,
+    FAILED,
+    HELD_BACK,
+    HOLD,
+    IDLE,
+    LOST,
+    NONE,
+    PLACED,
+    REPLY_NOT_HELD,
+    REPLY_NOT_PLACED,
+    REPLY_PLACED,
+    TRANSITIONS,
+    UNDER_WAY,
+    Entry,
+    Event,
+    IllegalEvent,
+    Request,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import (
     MICROS,
@@ -47,6 +69,9 @@ MIN_ROUND_TRIPS_LEFT = 4
 confirmation would often come too late, and the task would lose its lock."""
 MIN_DELAYS_LEFT = 2
 """The same for the delay of the message itself, by the store's clock."""
+
+# As the names of ``queue_states``: quicker than by the class on Python 3.11.
+_WRITE, _PERMIT = Mode.WRITE, Mode.PERMIT
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +113,11 @@ class Waiter:
         return self.claim.ticket
 
 
+def _no_waiters() -> list[Waiter]:
+    # Not ``list[Waiter]`` as the factory: calling an alias takes seven times as long.
+    return []
+
+
 @dataclass(slots=True, eq=False)
 class Effects:
     """What to do after a reply, failure or message: wake tasks, send a request, if any.
@@ -102,8 +132,8 @@ class Effects:
             fence, so that this grant must be given back.
     """
 
-    served: list[Waiter] = field(default_factory=list[Waiter])
-    turned_away: list[Waiter] = field(default_factory=list[Waiter])
+    served: list[Waiter] = field(default_factory=_no_waiters)
+    turned_away: list[Waiter] = field(default_factory=_no_waiters)
     send: Acquire | Withdraw | None = None
     confirmed: Waiter | None = None
     lost: tuple[Waiter, LossReason] | None = None
@@ -117,11 +147,17 @@ class ModeQueue:
     at once, and one of a semaphore for as many permits as tasks wait. If the store
     pushes grants, the first writer may enter by a message; the acquire that confirms
     this grant is a request under way like any other. The queue reads no clock.
+
+    What the client knows of its entry in the store, and the request for it, are the two
+    states ``_entry`` and ``_request``. ``core/queue_states.py`` has the table of all
+    their transitions; an event that is not in it raises ``IllegalEvent``.
+
     Invariants, each with the test in ``tests/core/test_mode_queue.py``
     that fails without it:
 
-    * At most one acquire is under way; ``_asked`` are its tasks
-      (test_one_request_at_a_time, test_no_message_is_believed_during_a_request).
+    * At most one acquire is under way; ``_asked`` are its tasks, and there are none
+      otherwise (test_one_request_at_a_time,
+      test_no_message_is_believed_during_a_request).
     * Tasks are served in the order they joined; readers ask together
       (test_whatever_happens_nothing_is_left_behind, test_readers_ask_together).
     * A ticket that may have a grant in the store, or is in the store's entry and may
@@ -132,11 +168,12 @@ class ModeQueue:
       store's clock cannot have reached the end of that grant (test_who_is_let_in,
       test_a_message_that_is_not_believed_is_a_wake_up).
     * The store has at most one entry for all tasks, and the last task to leave gives
-      the entry back: ``_placed``, and ``_perhaps_placed`` after a lost reply
+      the entry back: ``Entry.PLACED``, and ``Entry.MAYBE`` after a lost reply
       (test_a_place_that_may_have_been_made_is_given_back,
+      test_an_entry_that_may_exist_is_given_back_after_another_failure,
       test_a_place_made_for_tasks_that_left_is_given_back).
     * A withdrawal that follows an acquire under way undoes the entry this acquire may
-      make: ``_dropped`` (test_leaving).
+      make: ``Entry.WITHDRAWN`` (test_leaving).
     * A wake-up while a request is under way is not lost: ``_woken`` asks again at once
       (test_who_waits_looks_again_when_told_or_at_its_poll).
     * A lease counts from the request that the store carried out
@@ -157,42 +194,44 @@ class ModeQueue:
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
         """Local monotonic time of the next poll, in seconds; None: no poll is due."""
-        self.held_back: bool = False
-        """Whether the tasks wait for ``ask`` to be called: see ``join``."""
         self.mode: Mode = mode
         self._client_id = client_id
         self._pace = pace
         self._entry_ttl = micros(pace.entry_ttl)
         self._claim_window = micros(pace.claim_window)
-        self._pushes = pace.pushes and mode is Mode.WRITE
+        self._pushes = pace.pushes and mode is _WRITE
+        self._entry: Entry = NONE
+        self._request: Request = IDLE
+        # Of the request under way: its tasks, the task whose ticket it puts into the
+        # client's new entry, and whether a wake-up came since it was sent.
         self._asked: tuple[Waiter, ...] = ()
-        # The task whose ticket the request under way puts into the client's new entry.
         self._following: Waiter | None = None
-        # Whether the request under way confirms a pushed grant.
-        self._confirming = False
+        self._woken = False
+        # The tasks whose tickets the store may know from earlier requests.
         self._unsure: set[Waiter] = set()
         # What the newest reply said of the store's clock.
         self._store_time: StoreTime | None = None
         self._delays = delays or ReplyDelays()
-        self._placed = False
-        self._perhaps_placed = False
         # How much longer than usual the entry lives, and its next poll may be away.
         self._stretch = 1.0
         self._last_answer: Waiting | Granted | None = None
         self._answers = 0
-        self._woken = False
-        self._dropped = False
         self._barred = False
         self._failures = 0
 
     @property
     def idle(self) -> bool:
-        return not self.waiters and not self._asked
+        return not self.waiters and self._request is IDLE
+
+    @property
+    def held_back(self) -> bool:
+        """True if the tasks wait for ``ask`` to be called: see ``join``."""
+        return self._request is HELD_BACK
 
     @property
     def watching(self) -> bool:
         """True if tasks wait and have an entry in the store, so wake-ups come."""
-        return self._placed and bool(self.waiters)
+        return self._entry is PLACED and bool(self.waiters)
 
     @property
     def unsent(self) -> bool:
@@ -212,16 +251,16 @@ class ModeQueue:
         """
         self.waiters.append(waiter)
         waiter.behind = self._barred
-        if self._placed and not self._asked:
+        if self._entry is PLACED and self._request is IDLE:
             # The entry in the store is already the new task's, too. Without a last
             # reply an outage would turn the task away, while those before it wait on
             # (test_who_joins_a_place_has_it).
             waiter.last_reply = self._describe_last_answer()
             return None
         waiter.unheard = self._answers
-        if hold and not self._asked:
-            self.held_back = True
-        return None if self._asked or self.held_back else self.ask()
+        if hold and self._request is IDLE:
+            self._move(HOLD)
+        return self.ask() if self._request is IDLE else None
 
     def bar(self) -> None:
         """Keep tasks that join from now on out of all requests, until ``lift``."""
@@ -238,14 +277,14 @@ class ModeQueue:
             if waiter.behind and self._asked:
                 waiter.unheard = self._answers  # as if it joined now
             waiter.behind = False
-        return None if self._placed or self.due is not None else self.ask()
+        return None if self._entry is PLACED or self.due is not None else self.ask()
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
         """Return the store's last reply; None if none came since this task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
         # (test_who_joins_later_is_told_what_the_store_said).
-        if (self._asked or self.held_back) and waiter.unheard == self._answers:
+        if self._request is not IDLE and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()
 
@@ -257,31 +296,29 @@ class ModeQueue:
         if waiter in self.waiters:
             self.waiters.remove(waiter)
         keep = bool(self.waiters)
-        if not keep:
-            self.due, self.held_back = None, False
-        tickets = (waiter.ticket,) if asked else ()
-        placed = self._placed or self._perhaps_placed or bool(self._asked)
-        if not asked and (keep or not placed):
+        given_back = not keep and self._note_emptied()
+        if not asked and not given_back:
             return None
-        if not keep:
-            self._placed, self._perhaps_placed = False, False
-            self._dropped = bool(self._asked)
+        tickets = (waiter.ticket,) if asked else ()
         return Withdraw(self._client_id, self.mode, tickets, keep=keep)
 
     def wake(self) -> Acquire | None:
         """Note a wake-up, even a spurious one; return the acquire to send, or None."""
-        if self._asked or self.held_back:
-            self._woken = True
-            return None
-        return self.ask()
+        if self._request is IDLE:
+            return self.ask()
+        self._woken = True
+        return None
 
     def ask(self) -> Acquire | None:
         """Return the acquire to send; None if no task waits or one is under way."""
-        if not self.waiters or self._asked or self.waiters[0].behind:
+        if not self.waiters or self._request in UNDER_WAY or self.waiters[0].behind:
             return None
-        self.held_back = False
+        return self._acquire(ASK)
+
+    def _acquire(self, event: Event) -> Acquire:
+        self._move(event)
         first = self.waiters[0]
-        if self.mode is Mode.WRITE or len(self.waiters) == 1:
+        if self.mode is _WRITE or len(self.waiters) == 1:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
@@ -294,7 +331,7 @@ class ModeQueue:
         if self._pushes and more:
             self._following = self.waiters[1]
             following = self._following.claim
-        self.due, self._woken, self._dropped = None, False, False
+        self.due, self._woken = None, False
         return Acquire(
             claims,
             self.mode,
@@ -303,17 +340,18 @@ class ModeQueue:
             may_queue=True,
             more=more,
             waiting=len(self.waiters),
-            max_waiters=None if self._placed else first.max_waiters,
+            max_waiters=None if self._entry is PLACED else first.max_waiters,
             entry_ttl=round(self._entry_ttl * self._stretch),
             claim_window=self._claim_window,
             push=self._pushes,
             following=following,
             limit=first.limit,
+            confirms=event is CONFIRM,
         )
 
     def _alike(self, first: Waiter) -> tuple[Waiter, ...]:
         """Return the tasks that can ask together with the first one."""
-        if self.mode is Mode.PERMIT:
+        if self.mode is _PERMIT:
             # One request has one limit. A task with another limit is not passed by
             # those behind it (test_permits_of_another_limit_are_asked_for_next).
             same = takewhile(lambda w: w.limit == first.limit, self.waiters)
@@ -330,21 +368,19 @@ class ModeQueue:
         before the task uses the grant.
         """
         # A request under way finds the grant, too: its reply decides.
-        if self._asked or not self.waiters or not self._pushes:
+        if not (self._pushes and self.watching) or self._request is not IDLE:
             return None
         first = self.waiters[0]
         ends = self._believed_until(first, message, now)
         if ends is None:
             return None
-        acquire = self.ask()
-        assert acquire is not None
+        acquire = self._acquire(CONFIRM)
         self.waiters.popleft()
         self._unsure.discard(first)
-        self._confirming = True
         grant = first.claim.grant(self.mode, message.fence, message.since)
         first.grant = replace(grant, expires=message.expires)
         first.sent_at, first.ends = now, ends
-        return Effects(served=[first], send=replace(acquire, confirms=True))
+        return Effects(served=[first], send=acquire)
 
     def answered(
         self, answer: Answer | NotHeld, sent_at: float, now: float, random: float
@@ -354,22 +390,22 @@ class ModeQueue:
         ``sent_at`` (just before the request was sent) and ``now``: local monotonic
         seconds. ``random``, in [0, 1), is the jitter of the next poll.
         """
+        confirmed = self._request is CONFIRMING
+        self._move(_event_of(answer))
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
         self._delays.note(now - sent_at)
         # This reply covers what an earlier, lost one may have granted.
         if self._unsure:
             self._unsure.difference_update(asked)
-        self._perhaps_placed = False
         effects = Effects()
         # After a grant that leaves no task waiting no message can follow.
         waits = self._following is not None or not isinstance(answer, Granted)
         if self._pushes and waits:
             self._note_entry(answer, asked[0], sent_at)
-        if self._confirming:
+        if confirmed:
             self._confirmed(effects, asked[0], answer, sent_at)
         if isinstance(answer, Granted):
-            self._placed = answer.placed and not self._dropped
             grants = {g.ticket: g for g in answer.grants}
             for waiter in asked:
                 grant = grants.get(waiter.claim.ticket)
@@ -377,13 +413,13 @@ class ModeQueue:
                     self._grant(waiter, grant, answer.now, sent_at)
                     effects.served.append(waiter)
             self._last_answer, wait = answer, None
-            if self._placed and self.mode is Mode.PERMIT:
+            if self._entry is PLACED and self.mode is _PERMIT:
                 # The permits sufficed for some: the others have an entry, and keep it
                 # during an outage.
                 for waiter in self.waiters:
                     waiter.last_reply = self._describe_last_answer()
         elif isinstance(answer, Waiting):
-            self._placed, self._last_answer = not self._dropped, answer
+            self._last_answer = answer
             for waiter in self.waiters:
                 waiter.last_reply = answer
             wait = answer.retry_after
@@ -406,8 +442,7 @@ class ModeQueue:
         waiting, until the time ``Waiter.until``.
         """
         asked, self._asked = self._asked, ()
-        self._confirming, following = False, self._following
-        self._following = None
+        following, self._following = self._following, None
         # Another server may carry on, by another clock
         # (test_after_a_failure_no_message_is_believed).
         self._store_time = None
@@ -422,7 +457,7 @@ class ModeQueue:
             self._unsure.update(w for w in asked if w in self.waiters)
             if following is not None and following in self.waiters:
                 self._unsure.add(following)
-            self._perhaps_placed = bool(self.waiters) and not self._dropped
+        self._move(LOST if self.waiters and not repeat else FAILED)
         if self.waiters:
             self.due = again
         else:
@@ -470,7 +505,6 @@ class ModeQueue:
         answer: Answer | NotHeld,
         sent_at: float,
     ) -> None:
-        self._confirming = False
         assert first.grant is not None
         grants = answer.grants if isinstance(answer, Granted) else ()
         grant = next((g for g in grants if g.ticket == first.ticket), None)
@@ -508,7 +542,6 @@ class ModeQueue:
 
     def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> Effects:
         assert answer.why == FULL, answer  # a fresh ticket that may queue
-        self._placed = False
         effects = Effects(turned_away=[w for w in asked if self._remove(w)])
         effects.send = self.ask()
         return effects
@@ -518,7 +551,7 @@ class ModeQueue:
     ) -> None:
         if not self.waiters:
             effects.send = self._give_up_entry()
-        elif self._placed and not self._woken:
+        elif self._entry is PLACED and not self._woken:
             seconds = None if wait is None else wait / MICROS
             # The entry lives for what was asked. A longer poll needs another request
             # first (test_who_is_far_from_the_head_polls_less_often).
@@ -538,8 +571,30 @@ class ModeQueue:
     def _give_up_entry(self) -> Withdraw | None:
         # The tasks it was made for left, or were turned away, meanwhile. The resource
         # would be offered to it, and cost all others a claim window.
-        placed, self._placed = self._placed, False
-        return Withdraw(self._client_id, self.mode) if placed else None
+        return Withdraw(self._client_id, self.mode) if self._note_emptied() else None
+
+    def _note_emptied(self) -> bool:
+        """Note that no task waits; return whether an entry is to be given back."""
+        given_back = self._entry is not NONE or self._request in UNDER_WAY
+        self.due = None
+        self._move(EMPTIED)
+        return given_back
+
+    def _move(self, event: Event) -> None:
+        entry, request = self._entry, self._request
+        try:
+            self._entry, self._request = TRANSITIONS[entry, request][event]
+        except KeyError:
+            what = f"{event} does not fit entry {entry}, request {request}"
+            raise IllegalEvent(what) from None
+
+
+def _event_of(answer: Answer | NotHeld) -> Event:
+    if isinstance(answer, Granted):
+        return REPLY_PLACED if answer.placed else REPLY_NOT_PLACED
+    if isinstance(answer, Waiting):
+        return REPLY_PLACED
+    return REPLY_NOT_HELD if isinstance(answer, NotHeld) else REPLY_NOT_PLACED
 
 
 def _seen_from_behind(granted: Granted) -> Waiting:

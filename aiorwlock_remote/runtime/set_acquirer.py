@@ -154,7 +154,11 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The tasks that wait for the same target: a named mutex of a set, or any of it."""
+    """The tasks that wait for the same target: a named mutex of a set, or any of it.
+
+    It has not the states of ``core.queue_states``: ``SetWaitQueue`` forgets it when its
+    last task leaves, and a task that comes next asks beside the request under way.
+    """
 
     target: str
     waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])

@@ -411,6 +411,18 @@ def test_a_place_that_may_have_been_made_is_given_back() -> None:
     assert it.leave(two) is None
 
 
+def test_an_entry_that_may_exist_is_given_back_after_another_failure() -> None:
+    """The task that is turned away last withdraws nothing: its request was not done."""
+    it = lane()
+    it.join(waiter("a"))
+    it.join(two := waiter("b"))
+    assert it.failed(1.0, 0.5).send is None
+    assert it.ask() is not None
+    news = it.failed(2.0, 0.5, repeat=True)
+    assert (news.turned_away, news.send) == ([two], Withdraw("g", Mode.WRITE))
+    assert it.leave(two) is None
+
+
 def test_a_place_made_for_tasks_that_left_is_given_back() -> None:
     """The tasks left while the request was under way."""
     it = lane()

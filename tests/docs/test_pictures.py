@@ -13,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from aiorwlock_remote.cli.format import RESOURCE_HEAD
+from aiorwlock_remote.core.queue_states import Entry, Event, Request
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.registry import _BUILT_IN
 from docs.pictures import (
@@ -21,6 +22,7 @@ from docs.pictures import (
     lock_and_transaction,
     mutex_life,
     paused_holder,
+    queue_states,
     which_store,
 )
 from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
@@ -32,6 +34,7 @@ DRAWN: dict[str, Callable[[], Picture]] = {
     "paused-holder.svg": paused_holder.picture,
     "lock-and-transaction.svg": lock_and_transaction.picture,
     "mutex-life.svg": mutex_life.picture,
+    "queue-states.svg": queue_states.picture,
     "which-store.svg": which_store.picture,
     "layers.svg": layers.picture,
     "fair-queue.svg": lambda: fair_queue.picture(
@@ -96,6 +99,18 @@ def test_each_step_of_the_life_has_a_colour() -> None:
     drawn = {what for _, _, steps in mutex_life.CAUSES for what in steps}
     steps = mutex_life.edges(push=False) | mutex_life.edges(push=True)
     assert {what for before, what, after in steps if before != after} == drawn
+
+
+def test_each_event_of_a_queue_has_one_colour() -> None:
+    drawn = [event for _, _, events in queue_states.CAUSES for event in events]
+    assert sorted(drawn) == sorted(Event)
+
+
+def test_the_states_of_a_queue_are_in_the_tables_of_the_page() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("## The states of a local queue")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z ]+) \|", section, re.MULTILINE)
+    assert rows == ["entry", *Entry, "request", *Request]
 
 
 def test_which_store_says_what_the_stores_say() -> None:

@@ -35,6 +35,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.pushed import PushedGrant, proof_of
+from aiorwlock_remote.core.queue_states import CONFIRMING
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
@@ -260,7 +261,7 @@ class PushedStory(Story):
     def one_request_confirms(self) -> None:
         """No writer enters by a message while another request is under way."""
         writers = self.gate._writers
-        if writers._confirming:
+        if writers._request is CONFIRMING:
             (first,) = writers._asked
             assert first.grant is not None
             assert first not in writers.waiters
