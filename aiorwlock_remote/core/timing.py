@@ -77,14 +77,14 @@ class PollPolicy:
             raise ValueError("entry_ttl must be at least three times poll_max")
 
 
-def pause_behind(turns: int) -> float:
+def pause_behind(turns: int, near: int = NEAR_WAITERS) -> float:
     """Return how many seconds a waiter may leave a stored queue unread, if so many
     turns of others come before its own.
 
-    For stores whose waiters read the whole queue. Those near the head read it at each
-    change; if all did, a change of a queue of N entries would be read N times.
+    For stores whose waiters read the whole queue. The ``near`` ones at its head read it
+    at each change; if all did, a change of a queue of N entries would be read N times.
     """
-    return min(MAX_POLL, MIN_TURN * max(0, turns - NEAR_WAITERS))
+    return min(MAX_POLL, MIN_TURN * max(0, turns - near))
 
 
 def poll_stretch(pace: PollPolicy, ahead: int) -> float:

@@ -31,7 +31,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 PAUSE_GROWTH = 1.25
 """Factor from one pause to the next."""
 NEAR_ENTRIES = 3
-"""Queue entries at the front of a queue whose turn counts as near."""
+"""Queue entries at the front of a queue whose turn counts as near: their processes read
+the queue at each change. Each entry is written anew every second or so."""
 UNTIL_COMMIT = 0.0003
 """Seconds from the notice of a change that is not visible yet to the next look."""
 PAUSE_AFTER_FAILURE = 0.5
@@ -220,7 +221,8 @@ class ChangeWatcher:
             first = seen.record.queue[:NEAR_ENTRIES]
             near = near or any(entry.client_id == self._client_id for entry in first)
             found = next_attempt(seen.record, seen.seat, self._client_id, seen.now)
-            rest = pause_behind(turns_ahead(seen.record, self._client_id))
+            turns = turns_ahead(seen.record, self._client_id)
+            rest = pause_behind(turns, NEAR_ENTRIES)
             if rest > 0.0 and (found is None or found[1] > 0):
                 # What ends by time alone is for those near the head to find.
                 self._resting[resource] = self._clock.now() + rest

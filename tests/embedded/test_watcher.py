@@ -15,6 +15,7 @@ from aiorwlock_remote.core.timing import pause_behind
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.embedded.connection import LocalConnection, WakeEvent
 from aiorwlock_remote.embedded.watcher import (
+    NEAR_ENTRIES,
     UNTIL_COMMIT,
     ChangeWatcher,
     WatchIntervals,
@@ -162,15 +163,15 @@ def test_who_is_far_from_the_head_does_not_read_each_change(
     connection.record = behind(60)
     loop, alarm = NoLoop(), connection.event
     watcher = watching(connection, loop)
-    assert alarm.slept() == pytest.approx(pause_behind(60))
+    assert alarm.slept() == pytest.approx(pause_behind(60, NEAR_ENTRIES))
     assert alarm.quiet
     assert connection.looks == 1
     connection.number += 1
     alarm.ends.put(False)  # as for another resource that is watched from now on
-    assert alarm.slept() == pytest.approx(pause_behind(60))
+    assert alarm.slept() == pytest.approx(pause_behind(60, NEAR_ENTRIES))
     assert connection.looks == 1
-    connection.record = behind(5)
-    loop.clock.seconds += pause_behind(60)
+    connection.record = behind(2)
+    loop.clock.seconds += pause_behind(60, NEAR_ENTRIES)
     alarm.ends.put(False)
     alarm.slept()
     assert (connection.looks, alarm.quiet) == (2, False)
