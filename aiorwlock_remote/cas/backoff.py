@@ -10,12 +10,16 @@ from typing import TypeVar
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.core.commands import Acquire, Command
 from aiorwlock_remote.core.names import Resource
 
 IMMEDIATE_RETRIES = 2
 """So many refusals are followed by a new attempt without a pause."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds: half the upper bound of the first pause, and the bound of all pauses."""
+MAX_ENTERING_PAUSE = 1.0
+"""The bound of the pauses of whoever wants a lock: N processes that come at once, and
+are served one by one, need pauses of N such times; holders must not wait for that."""
 MAX_CONFLICT_ATTEMPTS = 20
 """Attempts of a request, if each attempt conflicts with another transaction."""
 
@@ -24,12 +28,12 @@ Later = Callable[[float, Callable[[], None]], None]
 GoOn = Callable[[StoredState | None], None]
 
 
-def retry_pause(refusals: int) -> float:
+def retry_pause(refusals: int, longest: float = MAX_PAUSE) -> float:
     """Return seconds to wait before a retry: 0 after few refusals, later random."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
     ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
-    return random() * min(MAX_PAUSE, ceiling)
+    return random() * min(longest, ceiling)
 
 
 async def retry_on_conflict(
@@ -62,7 +66,8 @@ class CasBackoff:
 
     The first retries start at once from the current state, which each refusal contains.
     After a pause that state is old, and a swap based on it would be refused again. So
-    the resource is read once more before the retry.
+    the resource is read once more before the retry. Whoever wants a lock pauses for
+    longer than a holder (test_entering_pauses_grow_longer).
     """
 
     def __init__(
@@ -71,11 +76,15 @@ class CasBackoff:
         self._read = read
         self._later = later
 
-    def __call__(self, resource: Resource, refusals: int, go_on: GoOn) -> None:
+    def __call__(
+        self, resource: Resource, command: Command, refusals: int, go_on: GoOn
+    ) -> None:
         if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return
-        self._later(retry_pause(refusals), partial(self._look, resource, go_on))
+        enters = isinstance(command, Acquire)
+        pause = retry_pause(refusals, MAX_ENTERING_PAUSE if enters else MAX_PAUSE)
+        self._later(pause, partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:
         def looked(read: Pending[StoredState]) -> None:

@@ -49,7 +49,8 @@ MAX_UNCHANGED_REFUSALS = 30
 """A step fails after so many refusals in a row that show an unchanged row."""
 
 WakeClients = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
+GoOn = Callable[[StoredState | None], None]
+Pause = Callable[[Resource, Command, int, GoOn], None]
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ def is_repeatable(command: Command) -> bool:
     return isinstance(command, Acquire | Renew | Withdraw)
 
 
-def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
+def no_pause(_: Resource, __: Command, ___: int, go_on: GoOn) -> None:
     """Retry a refused swap at once, from the state that the refusal returned."""
     go_on(None)
 
@@ -150,10 +151,10 @@ class CasStepper:
             cas: The store.
             wakes: Called after a step with the resource and ids of clients that may
                 claim.
-            pause: Called as ``pause(resource, refusals, go_on)`` before a refused step
-                is tried again. Calls ``go_on`` now or later: with a state that was read
-                meanwhile, or with None to continue from the state that the refusal
-                returned.
+            pause: Called as ``pause(resource, command, refusals, go_on)`` before a
+                refused step is tried again. Calls ``go_on`` now or later: with a state
+                that was read meanwhile, or with None to continue from the state that
+                the refusal returned.
         """
         self.arrivals: ArrivalNotices | None = None
         """Set if clients can be hinted to over a channel: then the holder's process
@@ -345,7 +346,7 @@ class CasStepper:
             self._failed(queue, _refused_unchanged(queue))
             return
         self._log_retry(queue, None)
-        self._pause(queue.resource, queue.refusals, partial(self._again, queue))
+        self._rest(queue, queue.refusals)
 
     def _unanswered(self, queue: CommandQueue, error: BaseException) -> None:
         queue.given_up += 1
@@ -356,8 +357,7 @@ class CasStepper:
         )
         if again:
             self._log_retry(queue, error)
-            attempts = queue.refusals + queue.given_up
-            self._pause(queue.resource, attempts, partial(self._again, queue))
+            self._rest(queue, queue.refusals + queue.given_up)
         else:
             self._failed(queue, error)
 
@@ -372,6 +372,10 @@ class CasStepper:
                 unchanged=queue.unchanged,
                 error=error or "refused",
             )
+
+    def _rest(self, queue: CommandQueue, attempts: int) -> None:
+        command = queue.waiting[0][0]
+        self._pause(queue.resource, command, attempts, partial(self._again, queue))
 
     def _again(self, queue: CommandQueue, state: StoredState | None) -> None:
         # The state of a pause may have been read before the lost swap was carried out:

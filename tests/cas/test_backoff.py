@@ -10,9 +10,13 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas import backoff as module
 from aiorwlock_remote.cas.backoff import CasBackoff
+from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.cas.lossy_clients import NOTHING, ORDER
+from tests.cas.open_stores import acquire
+
+RELEASE = Release("t1")
 
 
 class Reads:
@@ -46,19 +50,30 @@ def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
     reads = Reads()
     pausing = CasBackoff(reads.read, reads.later)
     for refusals in range(1, 3):
-        pausing(ORDER, refusals, reads.told.append)
+        pausing(ORDER, RELEASE, refusals, reads.told.append)
     assert reads.told == [None, None]
     assert reads.pauses == []
     for refusals in (*range(3, 9), 10_000):
-        pausing(ORDER, refusals, reads.told.append)
+        pausing(ORDER, RELEASE, refusals, reads.told.append)
     pauses = [seconds for seconds, _ in reads.pauses]
     assert pauses == [0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
+
+
+@pytest.mark.usefixtures("longest")
+def test_entering_pauses_grow_longer() -> None:
+    """Processes that want one lock at once give each other room; a holder leaves."""
+    reads = Reads()
+    pausing = CasBackoff(reads.read, reads.later)
+    for refusals in (8, 10, 12, 10_000):
+        pausing(ORDER, acquire("t1"), refusals, reads.told.append)
+    pauses = [seconds for seconds, _ in reads.pauses]
+    assert pauses == [0.128, 0.512, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_goes_on_from_what_is_read_after_the_pause(fails: bool) -> None:
     reads = Reads()
-    CasBackoff(reads.read, reads.later)(ORDER, 3, reads.told.append)
+    CasBackoff(reads.read, reads.later)(ORDER, RELEASE, 3, reads.told.append)
     assert reads.told == []
     reads.fails = fails
     (_, ends), *_ = reads.pauses
