@@ -244,9 +244,18 @@ def _split(url: str) -> SplitResult:
     return urlsplit(without)._replace(netloc=authority)
 
 
+class _BadPort(ValueError):
+    """The port of a URL is not a number from 0 to 65535."""
+
+
 def _port(parts: SplitResult) -> int | None:
     # Several hosts ("h1,h2:9042") stay in ``host``, with their ports.
-    return None if "," in _hosts(parts) else parts.port
+    if "," in _hosts(parts):
+        return None
+    try:
+        return parts.port
+    except ValueError as exc:
+        raise _BadPort from exc
 
 
 def _host(parts: SplitResult) -> str:
@@ -267,8 +276,6 @@ def _reason(exc: ValueError) -> str:
     # (test_secrets_are_not_shown).
     if isinstance(exc, UnicodeError):
         return "its %xx escapes are not UTF-8"
-    return (
-        "the port is not a number from 0 to 65535"
-        if "port" in str(exc).lower()
-        else "malformed"
-    )
+    if isinstance(exc, _BadPort):
+        return "the port is not a number from 0 to 65535"
+    return "malformed"
