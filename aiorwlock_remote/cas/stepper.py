@@ -11,6 +11,7 @@ from functools import partial
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
+from aiorwlock_remote.cas.backoff import GoOn
 from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -49,7 +50,6 @@ MAX_UNCHANGED_REFUSALS = 30
 """A step fails after so many refusals in a row that show an unchanged row."""
 
 WakeClients = Callable[[Resource, tuple[str, ...]], object]
-GoOn = Callable[[StoredState | None], None]
 Pause = Callable[[Resource, Command, int, GoOn], None]
 
 

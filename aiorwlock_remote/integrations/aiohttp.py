@@ -78,7 +78,7 @@ _HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 """Handlers, and the functions that ``hold`` has wrapped around each."""
 _routed: WeakSet[object] = WeakSet()
-"""Of those functions, the ones that a route of any application leads to."""
+"""Functions that a route of any application leads to, with those inside of others."""
 
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
