@@ -86,7 +86,7 @@ async def test_a_late_call_is_ended_by_the_driver(
 ) -> None:
     """With an error, at once, and not by a cancellation."""
     with Proxy(server.port) as proxy:
-        base = f"{product.scheme}://{OWNER}@localhost:{proxy.port}/app?call_timeout=0.5"
+        base = f"{product.scheme}://{OWNER}@localhost:{proxy.port}/app?call_timeout=1"
         more = {
             "tcp": "",
             "tls": f"&tls=yes&ca_file={files.authority}",
@@ -133,13 +133,13 @@ async def test_a_call_costs_no_task(db_tables: str) -> None:
 async def lent(kind: str, url: str) -> AsyncIterator[AsyncmyBackend]:
     """A pool or an engine of two connections at most."""
     if kind == "pool":
-        async with pool_of(url, most=2, patience=0.4) as backend:
+        async with pool_of(url, most=2, patience=1) as backend:
             yield backend
         return
     driven = f"mysql+asyncmy:{url.partition(':')[2]}"
     engine = create_async_engine(driven, pool_size=2, max_overflow=0)
     try:
-        yield product_of(url).backend(engine, call_timeout=0.4)
+        yield product_of(url).backend(engine, call_timeout=1)
         assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     finally:
         await engine.dispose()

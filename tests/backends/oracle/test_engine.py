@@ -167,7 +167,7 @@ async def test_a_killed_session_is_replaced(user: OracleUser) -> None:
 async def test_a_silent_server_costs_no_place(user: OracleUser) -> None:
     how = {"max_overflow": 0}
     async with engine_of(user, how=how) as engine:
-        backend = OracleBackend(engine, call_timeout=0.2)
+        backend = OracleBackend(engine, call_timeout=1)
         async with connect(backend) as locks:
             async with locks.mutex("order", 1):
                 pass

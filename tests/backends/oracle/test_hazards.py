@@ -37,7 +37,7 @@ ASK = "SELECT 1 FROM dual"
 def quick(user: OracleUser, **more: float) -> OracleDriver:
     """Of little patience."""
     limits = "&".join(f"{name}={value}" for name, value in more.items())
-    address = parse(f"{user.url}?call_timeout=0.2&connections=2&{limits}".rstrip("&"))
+    address = parse(f"{user.url}?call_timeout=1&connections=2&{limits}".rstrip("&"))
     return OracleDriver(options_of(address, connect_timeout=2.0))
 
 

@@ -60,7 +60,7 @@ async def test_sessions_that_compare_by_language(user: OracleUser, how: str) -> 
 async def test_making_them_ends_at_a_silent_server(oracle_user: OracleUser) -> None:
     async with pool_of(oracle_user) as pool:
         oracle_user.hole("both")
-        backend = OracleBackend(pool, call_timeout=0.2)
+        backend = OracleBackend(pool, call_timeout=1)
         with pytest.raises(BackendUnavailable):
             await asyncio.wait_for(backend.create_schema(), 10)
         oracle_user.well()

@@ -93,7 +93,7 @@ async def test_a_published_insert_and_ours_exclude_each_other(user: OracleUser) 
 
 async def test_an_insert_that_is_not_committed(user: OracleUser) -> None:
     """Ours waits for it no longer than ``call_timeout``, and holds nothing then."""
-    async with opened(f"{user.url}?call_timeout=0.3") as store:
+    async with opened(f"{user.url}?call_timeout=1") as store:
         with oracledb.connect(**user.login) as connection:
             connection.cursor().execute(
                 "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
