@@ -470,7 +470,9 @@ class TableCas:
                 state.record, record, stays=stays, leaves=not stays and ticket is None
             )
             values["calm"] = mark.calm >= UNCONTENDED_AFTER
-            values["crowded"] = len(record.queue) >= CROWD
+            # A renewal waits for as long as ``patience`` says.
+            crowded = self.patience is None and len(record.queue) >= CROWD
+            values["crowded"] = crowded
 
         def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
             if found.locked:
