@@ -89,17 +89,17 @@ async def test_a_thread_asks_the_loop() -> None:
     host = current_event_loop()
     thread = CallbackThread(SystemClock())
     across = OtherThreadLoop(host, thread)
-    told: list[threading.Thread] = []
+    reported: list[threading.Thread] = []
 
     async def run() -> None:
-        across.tell(told.append, threading.current_thread())
+        across.tell(reported.append, threading.current_thread())
 
     def ask() -> None:
         across.spawn(run)
-        thread.run(lambda: bool(told), thread.clock.now() + 5)
+        thread.run(lambda: bool(reported), thread.clock.now() + 5)
 
     await anyio.to_thread.run_sync(ask)
-    assert told == [threading.current_thread()]
+    assert reported == [threading.current_thread()]
     await across.stop()
 
 
@@ -121,25 +121,25 @@ async def test_the_last_thing_is_done_there() -> None:
 
 async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
     far = ThreadLoop(current_event_loop(), "test")
-    begun, told = threading.Event(), list[str]()
+    begun, reported = threading.Event(), list[str]()
 
     async def ends() -> None:
         await asyncio.sleep(0.1)
-        told.append("ended")
+        reported.append("ended")
 
     async def lasts() -> None:
         begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            reported.append("cancelled")
             raise
 
     far.spawn(ends)
     far.spawn(lasts)
     assert await anyio.to_thread.run_sync(begun.wait, 5)
-    await anyio.to_thread.run_sync(far.end, lambda: told.append("last"))
-    assert told == ["ended", "cancelled", "last"]
+    await anyio.to_thread.run_sync(far.end, lambda: reported.append("last"))
+    assert reported == ["ended", "cancelled", "last"]
 
 
 async def test_no_connection_outlives_its_loop(

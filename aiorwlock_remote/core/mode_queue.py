@@ -175,7 +175,7 @@ class ModeQueue:
     * A withdrawal that follows an acquire under way undoes the entry this acquire may
       make: ``Entry.WITHDRAWN`` (test_leaving).
     * A wake-up while a request is under way is not lost: ``_woken`` asks again at once
-      (test_who_waits_looks_again_when_told_or_at_its_poll).
+      (test_a_waiter_asks_again_when_woken_or_at_its_poll).
     * A lease counts from the request that the store carried out
       (test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request).
     * ``due`` is None when no task waits (test_nobody_looks_for_those_who_left).
@@ -283,7 +283,7 @@ class ModeQueue:
         """Return the store's last reply; None if none came since this task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
-        # (test_who_joins_later_is_told_what_the_store_said).
+        # (test_a_later_waiter_gets_the_last_reply_of_the_store).
         if self._request is not IDLE and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()

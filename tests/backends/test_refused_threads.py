@@ -1,4 +1,4 @@
-"""Stores in files whose threads cannot be started: told, and tried again."""
+"""Stores in files whose threads cannot be started: an error, and tried again."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def test_a_sub_interpreter(
     with monkeypatch.context() as patch, pytest.raises(Unsupported) as caught:
         RefusedThreads(patch, "", 99, said)
         await connect(name or url)
-    told = str(caught.value)
-    assert f"this sub-interpreter cannot start threads ({said})" in told
-    assert "connect() in the main interpreter" in told
-    assert "ulimit" not in told
+    message = str(caught.value)
+    assert f"this sub-interpreter cannot start threads ({said})" in message
+    assert "connect() in the main interpreter" in message
+    assert "ulimit" not in message
 
 
 async def test_no_watcher(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ async def _open_and_close(path: Path) -> None:
 
 
 async def test_locked_by_another_program(tmp_path: Path) -> None:
-    """Told after ``connect_timeout``."""
+    """The error comes after ``connect_timeout``."""
     path = tmp_path / "locks.db"
     async with connect(f"sqlite:///{path}"):
         pass

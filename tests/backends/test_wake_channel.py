@@ -173,7 +173,7 @@ async def test_all_readers_are_hinted(
 async def test_a_release_is_not_refused(
     mariadb_tables: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The holder is told who joins the queue: then it knows the version to change."""
+    """The holder learns who joins the queue: then it knows the version to change."""
     entered = anyio.Event()
     async with (
         both(mariadb_tables, redis_server.url) as (one, other),
@@ -355,7 +355,7 @@ def connections(kind: str, server: RedisServer, database: str) -> int:
     return int(count)
 
 
-async def test_a_wrong_password_is_told_and_not_shown(
+async def test_a_wrong_password_is_reported_and_not_shown(
     mariadb_tables: str,
     redis_server: RedisServer,
     caplog: pytest.LogCaptureFixture,

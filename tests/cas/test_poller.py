@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Reads:
-    """What stands there, told a step of the loop later, and how often it was read."""
+    """The stored state, returned one loop step later, and how often it was read."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.host = current_event_loop(clock)
@@ -100,7 +100,7 @@ async def watcher(
 async def test_it_rings_once_for_the_same_reason(
     reads: Reads, watcher: StatePoller
 ) -> None:
-    """Else each look would cost a transaction; a new reason is told at once."""
+    """Else each look would cost a transaction; a new reason is reported at once."""
     watcher.watch(ORDER)  # and no place is there: somebody deleted the row
     await reads.were(5)
     assert reads.rung == 1
@@ -194,7 +194,7 @@ def pushed_to(client_id: str) -> StoredState:
 
 
 @pytest.mark.parametrize("client_id", ["g", "another"])
-async def test_a_grant_that_was_pushed_to_us_is_told_with_the_time_of_the_read(
+async def test_a_pushed_grant_is_reported_with_the_time_of_the_read(
     client_id: str,
 ) -> None:
     clock = StandingClock()

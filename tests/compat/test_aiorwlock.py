@@ -71,7 +71,7 @@ async def test_a_reader_inside_of_a_writer_keeps_the_writers_grant() -> None:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_a_loss_cancels_the_block_and_is_told() -> None:
+async def test_a_loss_cancels_the_block_and_is_raised() -> None:
     async with connect("memory://") as locks:
         lock = RWLock(locks=locks, name=NAME)
 

@@ -248,7 +248,7 @@ def test_permits_of_another_limit_are_asked_for_next() -> None:
     assert (command.limit, command.more) == (1, 1)
 
 
-def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
+def test_a_waiter_asks_again_when_woken_or_at_its_poll() -> None:
     """A wake-up during a request makes the queue ask again at once."""
     it = lane()
     it.join(waiter("a"))
@@ -351,7 +351,7 @@ def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
     assert one.sent_at == pytest.approx(2.0)
 
 
-def test_without_a_place_a_failure_is_told() -> None:
+def test_without_a_queue_entry_a_failure_is_raised() -> None:
     """A task without an entry is turned away; the next one asks after a pause."""
     it = lane()
     it.join(one := waiter("a"))
@@ -402,7 +402,7 @@ def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
 
 
 def test_a_place_that_may_have_been_made_is_given_back() -> None:
-    """The last task gives back an entry of which no reply ever told."""
+    """The last task gives back an entry that no reply ever reported."""
     it = lane(Mode.READ)
     it.join(waiter("a"))
     it.join(two := waiter("b"))

@@ -118,8 +118,8 @@ def test_labels_of_metrics_are_escaped(url: str) -> None:
         registry.register(StoreCollector(lambda: found, 60.0))
         return generate_latest(registry).decode()
 
-    told = asyncio.run(figures())
-    families = list(text_string_to_metric_families(told))
+    exported = asyncio.run(figures())
+    families = list(text_string_to_metric_families(exported))
     labels = {s.labels.get("type") for family in families for s in family.samples}
     assert {HOSTILE["label"], HOSTILE["resp"], HOSTILE["page"]} <= labels
 

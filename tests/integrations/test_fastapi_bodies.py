@@ -24,7 +24,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 class Shop:
-    """An application whose handler reads its body when it is told to."""
+    """An application whose handler reads its body on demand."""
 
     def __init__(self) -> None:
         self.app = FastAPI()

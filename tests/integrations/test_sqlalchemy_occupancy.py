@@ -176,7 +176,7 @@ async def test_a_table_that_is_not_there(kind: str, occupied_table: MakePlace) -
 async def test_connections_that_are_cut(
     occupied_table: MakePlace, library: str
 ) -> None:
-    """As a restart leaves them: who is in gets out, who comes is told, and comes in."""
+    """As after a restart: the holder leaves, a newcomer fails, then occupies."""
     place = occupied_table(library, "postgresql")
     async with place.open() as books:
         async with books.occupy(BOOK):

@@ -51,10 +51,10 @@ async def test_what_cannot_be_locked(alchemy_shop: AlchemySite) -> None:
             with pytest.raises(ConfigurationError, match="a row's key"):
                 row_lock(engine, Invoice, key)
         for unfit in ("one", [1]):
-            with pytest.raises((ConfigurationError, Unsupported)) as told:
+            with pytest.raises((ConfigurationError, Unsupported)) as caught:
                 await row_lock(engine, Invoice, unfit).read()
-            assert "sqlalche.me" not in str(told.value)
-            assert "SQL:" not in str(told.value)
+            assert "sqlalche.me" not in str(caught.value)
+            assert "SQL:" not in str(caught.value)
 
 
 @on_asyncio

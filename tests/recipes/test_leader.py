@@ -311,7 +311,7 @@ async def test_a_leader_again_after_the_outage_within_lease_and_a_second(
 async def test_it_is_no_leader_once_its_lease_may_have_run_out(
     locks: Locks, store: FaultyMemory
 ) -> None:
-    """Though the event loop was blocked, so that nothing has told of the loss yet."""
+    """Though the event loop was blocked, so that nothing has reported the loss yet."""
     async with locks.leader("scheduler", lease=0.2) as leader:
         await leader.elected()
         store.link.renewals_fail = True

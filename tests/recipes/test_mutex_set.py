@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def place(fresh_redis: RedisServer) -> Place:
-    """Where the sets are; ``test_set_places`` has others."""
+    """Where the sets are; ``test_set_deployments`` has others."""
     return Place(fresh_redis, fresh_redis.url)
 
 
@@ -251,7 +251,7 @@ async def test_closing_ends_waiting_and_gives_back(place: Place) -> None:
 
 
 async def test_closing_takes_back_a_try_under_way(place: Place) -> None:
-    """It is told so, and the mutex is free for others."""
+    """It gets the error, and the mutex is free for others."""
     async with proxies(place, "a") as other:
         locks = await connect(place.store)
         errors: list[BaseException] = []

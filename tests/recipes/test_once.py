@@ -57,7 +57,7 @@ async def rival(store: FaultyMemory) -> AsyncIterator[Locks]:
 
 
 class Job:
-    """Counts its runs; fails as long as it is told to."""
+    """Counts its runs; fails as often as given."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -385,7 +385,7 @@ async def test_the_end_is_recorded_after_the_outage(
     assert await rival.once("report", job, **terms)
 
 
-async def test_an_end_that_is_not_recorded_is_told(
+async def test_an_end_that_is_not_recorded_is_raised(
     store: FaultyMemory,
     locks: Locks,
     rival: Locks,

@@ -20,7 +20,7 @@ from aiorwlock_remote import LockError
 from aiorwlock_remote.testing.faults import Fate
 from tests.conformance import broken_client as client
 from tests.conformance.broken_client import Breaks
-from tests.runtime import test_loss, test_several, test_upgrading
+from tests.runtime import test_acquire_several, test_interrupted_conversion, test_loss
 from tests.runtime.conftest import quick_store
 
 pytestmark = [
@@ -41,7 +41,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         "test_what_is_not_seen_is_not_broken": (client.anything_is_seen, {}),
         "test_error_beside_the_cancellation_is_kept": (client.losses_go_first, {}),
         "test_error_while_being_cancelled_is_kept": (client.losses_go_first, {}),
-        "test_body_that_never_awaits_is_told_at_the_end": (
+        "test_body_that_never_awaits_gets_the_loss_at_its_end": (
             client.losses_are_swallowed,
             {},
         ),
@@ -53,7 +53,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         "test_guard_of_what_moves_the_grant": (client.moves_are_forgotten, {}),
         "test_on_lost_is_called_not_awaited": (client.any_option_will_do, {}),
         "test_on_lost_flag_and_callable": (client.all_bodies_are_cancelled, {}),
-        "test_moved_grant_is_released_once_lost_is_told": (
+        "test_release_of_a_moved_grant_after_its_loss_raises": (
             client.moves_are_forgotten,
             {},
         ),
@@ -63,10 +63,10 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         ),
         "test_sessions_do_not_mix": (client.a_loss_is_for_all, {}),
     },
-    test_upgrading: {
+    test_interrupted_conversion: {
         "test_it_ends_while_it_waits": (
             client.the_ended_are_upgraded,
-            {"told": next(iter(test_upgrading.ENDS))},
+            {"error_type": next(iter(test_interrupted_conversion.ENDS))},
         ),
         "test_its_owner_closes_while_another_task_waits": (
             client.the_closed_is_used,
@@ -104,7 +104,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {"mode": "read"},
         ),
     },
-    test_several: {
+    test_acquire_several: {
         "test_all_is_asked_before_anything_is_answered": (
             client.several_are_asked_in_turn,
             {},
@@ -129,8 +129,8 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {},
         ),
         "test_one_release_fails": (client.clean_up_is_not_repeated, {}),
-        "test_a_timeout_is_told_as_it_was_asked_for": (
-            client.the_rest_of_a_timeout_is_told,
+        "test_a_timeout_error_states_the_given_timeout": (
+            client.the_rest_of_a_timeout_is_reported,
             {"entered": True},
         ),
     },

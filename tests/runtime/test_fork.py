@@ -73,7 +73,7 @@ async def test_a_client_that_cannot_be_severed_spares_the_others_nothing(
 async def test_nothing_is_sent_by_what_waits_or_is_dropped(
     locks: Locks, near: Locks, link: FaultyLink
 ) -> None:
-    """Releases, withdrawals and looks: of gates that were there, and of new ones."""
+    """Releases, withdrawals and reads: of queues that were there, and of new ones."""
     held = await locks.mutex(*NAME).acquire()
 
     async def wait() -> None:

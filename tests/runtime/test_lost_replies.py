@@ -1,4 +1,4 @@
-"""Requests that never arrive, answers that never come: resolved by ticket or told."""
+"""Requests that never arrive, answers that never come: resolved by ticket or raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def once(kind: type[Command], fate: Fate) -> Callable[[Command], Fate]:
     )
 
 
-async def test_refused_first_request_is_told(link: FaultyLink, locks: Locks) -> None:
+async def test_refused_first_request_is_raised(link: FaultyLink, locks: Locks) -> None:
     """A store that cannot be reached fails an acquire that has no place yet."""
     link.fate = lambda command: (
         Fate.REFUSE if isinstance(command, Acquire) else Fate.PASS
@@ -45,7 +45,7 @@ async def test_refused_first_request_is_told(link: FaultyLink, locks: Locks) -> 
 async def test_a_release_that_failed_is_asked_again(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
-    """The caller is told; nobody has to wait for the end of the lease."""
+    """The caller gets the error; nobody has to wait for the end of the lease."""
     held = await locks.mutex(*NAME).acquire(lease=60)
     link.down = True
     with pytest.raises(BackendUnavailable):
@@ -90,7 +90,7 @@ async def quiet(link: FaultyLink) -> bool:
 async def test_lost_answer_is_taken_back(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
-    """Granted, but the answer was lost: withdrawn by ticket, and the failure told."""
+    """Granted, but the answer was lost: withdrawn by ticket, and the failure raised."""
     link.fate = once(Acquire, Fate.LOSE)
     with pytest.raises(BackendUnavailable):
         await locks.mutex(*NAME).acquire(timeout=1)
@@ -246,7 +246,7 @@ async def test_late_grant_is_given_back(
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_failed_release_is_told_and_ends_with_the_lease(
+async def test_failed_release_is_raised_and_ends_with_the_lease(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """``release`` raises if the store failed; nobody renews the grant any more."""

@@ -52,7 +52,7 @@ def cut(command: Command) -> Fate:
 
 
 @pytest.mark.anyio
-async def test_a_claim_that_a_blocked_loop_missed_is_told(
+async def test_a_claim_missed_by_a_blocked_loop_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message was read after its window, and another process is inside."""

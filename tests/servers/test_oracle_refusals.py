@@ -52,7 +52,7 @@ TABLES = {
     "VACUUM": 900,
 }
 
-# What cannot be told the same on both is refused, and so is what is no PL/SQL.
+# What cannot be answered the same on both is refused, and so is what is no PL/SQL.
 BLOCKS = {
     "BEGIN NULL; END": 6550,
     "BEGIN NULL;": 6550,

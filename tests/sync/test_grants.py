@@ -175,19 +175,19 @@ class TestLoss:
         assert ran == [1]
 
     def test_on_lost_is_called_in_the_background(self, locks: Locks) -> None:
-        told: list[tuple[Held, str, object]] = []
+        losses: list[tuple[Held, str, object]] = []
 
         def on_lost(lost: Held) -> None:
             try:
                 refused: object = lost.release()
             except ConfigurationError as exc:
                 refused = exc
-            told.append((lost, threading.current_thread().name, refused))
+            losses.append((lost, threading.current_thread().name, refused))
 
         with locks.mutex("order", 1, on_lost=on_lost).acquire() as held:
             self.lose(locks, held)
-            until(lambda: bool(told), "told")
-        ((lost, thread, refused),) = told
+            until(lambda: bool(losses), "called")
+        ((lost, thread, refused),) = losses
         assert lost is held
         assert thread == "aiorwlock_remote sync"
         assert "await" in str(refused)

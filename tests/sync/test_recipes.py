@@ -110,7 +110,7 @@ class TestOnce:
                 assert not again.run(lambda: None)
 
     @pytest.mark.usefixtures("renewed_often")
-    def test_a_loss_is_told_at_the_end(self, locks: Locks) -> None:
+    def test_a_loss_is_raised_at_the_end(self, locks: Locks) -> None:
         went_on = False
         once = locks.once("report", period=DAY, at_most=3)
         with pytest.raises(LockLost), once as mine:
@@ -170,7 +170,7 @@ class TestLead:
 
     @pytest.mark.usefixtures("renewed_often")
     def test_a_loss_stands_by_again(self, locks: Locks) -> None:
-        told: list[str] = []
+        events: list[str] = []
         runs = 0
 
         def work(held: Held) -> str:
@@ -187,11 +187,11 @@ class TestLead:
         done = locks.lead(
             "work",
             work,
-            on_elected=lambda leader: told.append(f"elected {leader.name}"),
-            on_deposed=lambda _: told.append("deposed"),
+            on_elected=lambda leader: events.append(f"elected {leader.name}"),
+            on_deposed=lambda _: events.append("deposed"),
         )
         assert done == "run 2"
-        assert told == ["elected work", "deposed"] * 2
+        assert events == ["elected work", "deposed"] * 2
 
     def test_errors_of_the_work(self, locks: Locks) -> None:
         def fail(_: Held) -> None:

@@ -70,7 +70,7 @@ async def test_options_are_those_of_connect(store: FaultyMemory) -> None:
 
 
 @pytest.mark.parametrize("reason", get_args(LossReason))
-async def test_who_loses_is_told(
+async def test_a_loser_gets_lock_lost(
     store: FaultyMemory, locks: Locks, rival: Locks, reason: LossReason
 ) -> None:
     with pytest.raises(LockLost) as caught:
@@ -124,7 +124,7 @@ async def test_what_nobody_holds_cannot_be_lost(
         store.lose(*NAME)
 
 
-async def test_who_has_not_been_told_cannot_lose_it(
+async def test_a_grant_of_a_lost_reply_cannot_be_lost(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     """The store has granted, as ``locked()`` shows; the acquire has not returned."""

@@ -181,11 +181,11 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
 
 def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
-    told = run(pytester, "--fixtures").stdout.str()
+    output = run(pytester, "--fixtures").stdout.str()
     for name in ("lock_store", "memory_locks", "rival_locks"):
-        assert f"\n{name} -- " in told
-    assert told.count("_locks -- ") == 2
-    assert "_locks_" not in told
+        assert f"\n{name} -- " in output
+    assert output.count("_locks -- ") == 2
+    assert "_locks_" not in output
 
 
 def test_unasked_it_is_not_there(pytester: pytest.Pytester) -> None:

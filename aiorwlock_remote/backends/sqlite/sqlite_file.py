@@ -164,9 +164,9 @@ class SqliteFile:
     Invariants, each with the test that fails without it (in ``tests/backends``):
 
     * A fence that was handed out survives a power cut: its commit waits for the disk
-      (test_sqlite_power.py: test_fences_go_on_and_nobody_is_blocked).
+      (test_sqlite_power_cut.py: test_fences_go_on_and_nobody_is_blocked).
     * If another file takes the name, the connection does not continue with the old file
-      while other processes use the new one (test_sqlite_replaced.py:
+      while other processes use the new one (test_sqlite_file_replaced.py:
       test_all_go_on_with_the_new_file).
     * The connection grants no lock after the write-ahead log or its index was removed
       (test_sqlite_split.py: test_who_lost_a_file_beside_it_enters_nobody). The last
@@ -334,7 +334,7 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
     # a power cut ends them, and the next boot ends their grants and queue entries
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
     # the disk. In WAL mode it reaches the disk before any later commit, and a process
-    # that is killed takes nothing with it (test_sqlite_power.py:
+    # that is killed takes nothing with it (test_sqlite_power_cut.py:
     # test_what_is_given_back_is_not_synced).
     return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
 

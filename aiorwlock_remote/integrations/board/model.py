@@ -58,7 +58,7 @@ class BoardModel:
       sees that is given all (test_whoever_comes_when_sees_the_same).
     - Memory is bounded by the number of resources that are held or waited for, and by
       the constants above (test_history_is_bounded).
-    - No ticket and no published mutex record is in a message (test_no_secret_is_told).
+    - No ticket and no published mutex record is in a message (test_no_secret_is_shown).
     """
 
     def __init__(self) -> None:

@@ -143,8 +143,8 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
         node = "odd" if number % 2 else "even"
         read(ballots, number, node).log_failure()
     loop.turn()
-    told = {str(request.node): values(request) for request, _ in acted.asked}
-    assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
+    requests = {str(request.node): values(request) for request, _ in acted.asked}
+    assert requests == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
 
 
 def test_what_fails_fails_for_all(
@@ -206,7 +206,7 @@ def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
 async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) -> None:
     """In both layouts, of one type and of many."""
     assert layout
-    desk = OneRow(keyspace.visit.session, options)
+    one_row = OneRow(keyspace.visit.session, options)
     table = await opening.connect(options, current_event_loop())
     ballots = Ballots(table, current_event_loop())
     some = secrets.token_hex(4)
@@ -214,14 +214,14 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
     wanted = [((some, 3), uuid4())]
     try:
         for kind, number in keys:
-            values = desk.appearing("t")[:-2]
-            assert desk.do("insert", *values, kind, number).applied
+            values = one_row.appearing("t")[:-2]
+            assert one_row.do("insert", *values, kind, number).applied
             wanted.append(
-                ((kind, number), desk.do("read_ballot", kind, number).version)
+                ((kind, number), one_row.do("read_ballot", kind, number).version)
             )
         reads = [ballots.read(key, version, None) for key, version in wanted]
         nothing, *found = [await ballot for ballot in reads]
     finally:
         table.close()
     assert nothing is None
-    assert found == [desk.do("read_ballot", *key).ticket_written for key in keys]
+    assert found == [one_row.do("read_ballot", *key).ticket_written for key in keys]

@@ -61,7 +61,7 @@ def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
     assert len(loop.calls) == 1
 
 
-def test_what_was_gathered_is_told_though_gathering_fails() -> None:
+def test_gathered_callbacks_run_though_gathering_fails() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 

@@ -106,9 +106,9 @@ def test_worth_another_try(exc: Exception) -> None:
 
 
 def test_what_the_driver_calls_its_connection_is_left_out() -> None:
-    told = (
+    message = (
         "Connection <ReadConnection(139830) 10.0.0.1:9042 (closed)> is already closed"
     )
-    ended = connection.ConnectionShutdown(told)
+    ended = connection.ConnectionShutdown(message)
     said = str(from_driver(NoHostAvailable("x", {"node": ended}), "cluster"))
     assert said == "cluster: no node can be reached (connection is already closed)"

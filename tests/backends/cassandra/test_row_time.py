@@ -69,7 +69,7 @@ class Process:
     until: int = 0  # believes, in the world's time
 
 
-class World:
+class SimulatedRow:
     def __init__(self, seed: int, judge: Judge, *, hasty: bool = False) -> None:
         self.random = Random(seed)
         self.judge = judge
@@ -202,28 +202,28 @@ class TwoHoldersError(Exception):
 def test_one_holder_at_a_time() -> None:
     grants = 0
     for seed in SEEDS:
-        world = World(seed, ours)
-        world.run()
-        grants += world.grants
+        simulated = SimulatedRow(seed, ours)
+        simulated.run()
+        grants += simulated.grants
     assert grants > 10 * len(SEEDS)  # it was about something
 
 
 def test_without_the_margin_there_are_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, without_margin).run()
+            SimulatedRow(seed, without_margin).run()
 
 
 def test_one_wall_clock_for_all_gives_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, one_wall_for_all).run()
+            SimulatedRow(seed, one_wall_for_all).run()
 
 
 def test_counting_from_the_request_that_showed_a_version_gives_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, ours, hasty=True).run()
+            SimulatedRow(seed, ours, hasty=True).run()
 
 
 def test_who_waits_gets_in_when_the_lease_ends() -> None:

@@ -108,6 +108,6 @@ async def test_marked_by_somebody_else(tmp_path: Path, mark: str, word: str) -> 
 async def test_read_only_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     flags = os.statvfs(tmp_path)
-    told = os.statvfs_result((*flags[:8], os.ST_RDONLY, flags[9]))
-    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    mount = os.statvfs_result((*flags[:8], os.ST_RDONLY, flags[9]))
+    monkeypatch.setattr(os, "statvfs", lambda _: mount)
     assert "read-only" in await refused(tmp_path.as_uri(), Unsupported)

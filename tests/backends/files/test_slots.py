@@ -100,7 +100,7 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
     chance = random.Random(seed)
     with tempfile.TemporaryFile() as opened:
         file = opened.fileno()
-        disk, told = written(file, b"1"), 1
+        disk, confirmed = written(file, b"1"), 1
         for number, synced in enumerate(plan, 2):
             slots = Slots(file)
             slots.read()
@@ -111,10 +111,10 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
                 for at in range(0, len(disk), MIN_SLOT_BYTES):
                     cut = at + chance.choice([0, 40, MIN_SLOT_BYTES])
                     image += now[at:cut] + disk[cut : at + MIN_SLOT_BYTES]
-                assert told <= int(put(file, image) or 0) <= number
+                assert confirmed <= int(put(file, image) or 0) <= number
             put(file, now)
             if synced:
-                disk, told = now, number
+                disk, confirmed = now, number
 
 
 def test_damaged(file: int) -> None:

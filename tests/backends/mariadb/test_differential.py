@@ -24,7 +24,7 @@ class MariadbTables:
         self._driver = product_of(url).driver(options_of(parse(url)))
         self._foreign: pymysql.Connection = connected(url)
 
-    def desk(self, side: DriverLoop) -> MariadbExecutor:
+    def executor(self, side: DriverLoop) -> MariadbExecutor:
         source = ConnectionPool(self._driver, 1)
         return MariadbExecutor(side, source, self._driver)
 

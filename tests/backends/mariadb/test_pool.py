@@ -84,8 +84,8 @@ async def test_a_request_that_failed_leaves_no_transaction_open(
         async with pool_in(backend).acquire() as connection:
             with pytest.raises(Error, match="more than 1 row"):
                 await driver.run(connection, fails)
-            (told,) = await driver.read(connection, OPEN_HERE)
-            assert told.rows == [(0,)]
+            (result,) = await driver.read(connection, OPEN_HERE)
+            assert result.rows == [(0,)]
         assert connection in pool_in(backend)._free
 
 
@@ -180,10 +180,10 @@ async def test_a_read_only_server(db_tables: str) -> None:
     """One that says so when it is asked to write, as a replica does."""
     begin = f"{STRICT}; SET SESSION TRANSACTION READ ONLY"
     async with pool_of(db_tables, init_command=begin) as backend:
-        with pytest.raises(BackendUnavailable, match="READ ONLY") as told:
+        with pytest.raises(BackendUnavailable, match="READ ONLY") as caught:
             async with connect(backend) as locks:
                 await locks.mutex("order", 1).acquire(timeout=0)
-        assert told.value.nothing_done
+        assert caught.value.nothing_done
 
 
 @pytest.mark.asyncio

@@ -42,7 +42,7 @@ async def test_more_than_a_page_is_listed(db_tables: str) -> None:
 
 
 async def test_half_a_doorman_is_no_doorman(db_tables: str) -> None:
-    """Nothing is granted on the strength of it, and told to nobody."""
+    """Nothing is granted because of it, and nobody is notified."""
     async with connect(db_tables, lease=None) as locks:
         lock = locks.mutex("order", 1)
         async with lock:

@@ -118,7 +118,7 @@ async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
             await renewed(held)
 
 
-async def test_what_it_cannot_do_is_told(oracle_user: OracleUser) -> None:
+async def test_an_unfit_database_is_reported(oracle_user: OracleUser) -> None:
     async with engine_of(oracle_user) as engine:
         error = await refused(engine)
         assert isinstance(error, Unsupported)

@@ -84,7 +84,7 @@ def test_what_is_beneath_tells_why() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    # The listener has no room, or the database starts (ORA-12516, 12528); the pool has
+    # The listener is full, or the database starts (ORA-12516, 12528); the pool has
     # none free, or is closed; the server hung up; nobody was there.
     ["DPY-6000", "DPY-4005", "DPY-1002", "DPY-4011", "DPY-6005"],
 )

@@ -129,7 +129,7 @@ async def test_who_is_not_verified_is_logged(
     ],
 )
 async def test_what_cannot_be_used(query: str, said: str) -> None:
-    """Told before anybody is asked."""
+    """The error comes before any connection is made."""
     error = await refused(f"oracle://u:p@h/S{query}")
     assert isinstance(error, ConfigurationError)
     assert said in str(error)

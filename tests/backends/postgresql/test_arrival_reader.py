@@ -19,7 +19,7 @@ def state(version: str, seat: MutexRecord | None = OURS) -> StoredState:
 
 
 class Holder:
-    """Knows a state, and reads when it is told to."""
+    """Has a state, and reads on demand."""
 
     def __init__(self, known: StoredState | None) -> None:
         self.known = known

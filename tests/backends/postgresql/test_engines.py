@@ -100,12 +100,12 @@ async def test_no_connection_is_left(engine: AsyncEngine) -> None:
 
 async def test_what_it_says_when_it_cannot_connect(database: str) -> None:
     nowhere = f"postgresql+asyncpg://me@{IP}:{free_port()}/app"
-    for url, error, told in (
+    for url, error, message in (
         (driven(f"{database}x"), Unsupported, "does not exist"),
         (nowhere, BackendUnavailable, "the pool"),
     ):
         engine = create_async_engine(url)
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             async with connect(PostgresqlBackend(engine)):
                 pass
         await engine.dispose()

@@ -103,7 +103,7 @@ async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> 
 
 
 async def test_a_pool_that_lends_open_transactions_is_refused(tables: str) -> None:
-    """It would roll back what was told as done: two holders."""
+    """It would roll back what was reported as done: two holders."""
 
     async def begin(connection: Any) -> None:  # noqa: ANN401 - asyncpg's
         await connection.execute("BEGIN")

@@ -97,8 +97,8 @@ async def test_who_would_not_be_told_polls(
                 await wait_until(lambda: warned(caplog), 30)
                 await held.release()
             assert listeners(tables) == 0
-    (told,) = caplog.messages
-    assert told.startswith("listen_needs_direct_connection ")
+    (message,) = caplog.messages
+    assert message.startswith("listen_needs_direct_connection ")
 
 
 async def test_prepared_statements_are_not_there_the_next_time(

@@ -1,4 +1,4 @@
-"""The server's clock was set back: a dead holder's lock lasts longer; it is told."""
+"""A server's clock set back: a dead holder's lock lasts longer, which is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting through to a server, or being told why not. Both kinds of connection."""
+"""Connecting to a server, or the error that says why not. Both kinds of connection."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.differential import Comparison, edited, plain
-from tests.backends.redis.random_histories import KINDS, Teller, Told
+from tests.backends.redis.random_histories import KINDS, ExpectedStep, Teller
 from tests.servers.redis import RedisServer
 
 DB = 8
 COMMANDS = 6_500
-TOLD = 4_000
+CONTROL_COMMANDS = 4_000
 OTHERS = ("steal", "depart", "vanish", "flush", "newer")
 
 
@@ -45,9 +45,11 @@ class PairComparison(Comparison):
         assert not busy
         return Alone(seed, seat)
 
-    def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
+    def check_seen(
+        self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
+    ) -> None:
         """The seat tells who is in it; the keys stay as long as there are readers."""
-        assert _seatless(snapshot.record) == _seatless(told.record)
+        assert _seatless(snapshot.record) == _seatless(expected.record)
         assert snapshot.guests == ()
         grants = snapshot.record.grants
         if grants:
@@ -97,8 +99,8 @@ def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
         ),
         ("if tickets[1] then call('SADD', SET, unpack(tickets)) end", ""),
         ("members - call('SREM', SET, unpack(some))", "members"),
-        ("return door.readers > 0 or pair.never_ends()", "return pair.never_ends()"),
-        ("return door.readers > 0 and 'r' or nil", "return nil"),
+        ("return doorman.readers > 0 or pair.never_ends()", "return pair.never_ends()"),
+        ("return doorman.readers > 0 and 'r' or nil", "return nil"),
     ],
 )
 def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
@@ -109,6 +111,6 @@ def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
 def tell(server: RedisServer, change: Callable[[str], str]) -> None:
     comparison = PairComparison(server.port, DB, change=change)
     try:
-        comparison.run(TOLD, 72)
+        comparison.run(CONTROL_COMMANDS, 72)
     finally:
         comparison.close()

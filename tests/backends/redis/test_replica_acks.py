@@ -1,4 +1,4 @@
-"""``min_replicas``: a grant is told of when so many have it, else given back."""
+"""``min_replicas``: a grant is returned when so many have it, else withdrawn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def works(locks: Locks) -> None:
     await (await locks.adopt(given.detach())).release()
 
 
-async def test_grants_are_at_the_replica_when_they_are_told_of(pair: Pair) -> None:
+async def test_grants_are_at_the_replica_when_they_are_returned(pair: Pair) -> None:
     async with connect(pair.url, min_replicas=1) as locks:
         await works(locks)
         for number in range(50):
@@ -180,7 +180,7 @@ async def test_a_server_that_forgot_the_scripts(pair: Pair) -> None:
 
 
 async def test_a_connection_lost_while_it_waits(pair: Pair) -> None:
-    """The grant of which nobody was told is free again."""
+    """The grant that was not returned is free again."""
     with Proxy(pair.primary.port) as proxy:
         async with connect(f"{proxy.url}?{QUICK}", min_replicas=1) as locks:
             pair.replica.pause()

@@ -116,7 +116,7 @@ def test_the_one_that_knows_of_the_latest_failover_is_believed(
         assert ask(one, two, three) == (LOCAL, 1000 + newest)
 
 
-def test_a_user_who_may_not_know_of_failovers_is_told_where_it_is() -> None:
+def test_a_user_without_the_right_to_ask_for_failovers_gets_the_primary() -> None:
     with stranger(bulk(LOCAL, "1000") + b"-NOPERM no SENTINEL MASTER\r\n") as port:
         assert ask(port) == (LOCAL, 1000)
 

@@ -110,7 +110,7 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     options = Options(seeds=SERVERS)
     routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
-        client_id=b"gate",
+        client_id=b"client",
         refresher=search,
     )
     heard.one.connected = False

@@ -70,12 +70,12 @@ def test_what_never_came_to_be_has_no_figures() -> None:
 
 
 def test_numbers_end_below_each_other() -> None:
-    told = rows(figures([REQUEST, SLOW, HELD, NONE]))
-    assert [row[-1] for row in told[1:]] == [
+    lines = rows(figures([REQUEST, SLOW, HELD, NONE]))
+    assert [row[-1] for row in lines[1:]] == [
         one.meaning for one in (REQUEST, SLOW, HELD, NONE)
     ]
-    assert tuple(cell.strip() for cell in told[0]) == HEAD
-    for column in list(zip(*told, strict=True))[:-1]:
+    assert tuple(cell.strip() for cell in lines[0]) == HEAD
+    for column in list(zip(*lines, strict=True))[:-1]:
         assert len(set(map(len, column))) == 1
         assert not any(cell.endswith(" ") for cell in column)
 

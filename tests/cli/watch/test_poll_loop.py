@@ -98,7 +98,7 @@ async def test_a_store_that_did_not_answer_is_asked_again_soon() -> None:
     assert time.slept == [1.0] * 4
 
 
-async def test_a_store_that_goes_down_is_told_once_and_watched_again() -> None:
+async def test_a_store_that_goes_down_is_reported_once_and_watched_again() -> None:
     output = Output()
     down = BackendUnavailable(what="no answer")
     gone = ConfigurationError(what="the file does not exist")

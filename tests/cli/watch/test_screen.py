@@ -95,7 +95,7 @@ def test_it_fits(resources: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "shown"), [(5, 2), (6, 3), (8, 5), (9, 7), (10, 7)])
-def test_what_is_cut_is_told(height: int, shown: int) -> None:
+def test_cut_lines_are_counted_on_the_screen(height: int, shown: int) -> None:
     view = view_of(*(order(n, holder()) for n in range(7)))
     lines = texts(drawn(view, Size(120, height)))
     assert sum("order/" in text for text in lines) == shown
@@ -155,5 +155,5 @@ def test_a_store_that_does_not_answer() -> None:
     assert [line.style for line in lines[3:4]] == [DIM]  # as it was at noon
     view.answered([order(1, holder())], 6.0, NOON + timedelta(seconds=6))
     assert BAD not in {line.style for line in drawn(view)}
-    told = [change.kind for _, change in view.log]
-    assert told == ["unavailable", "watching"]
+    kinds = [change.kind for _, change in view.log]
+    assert kinds == ["unavailable", "watching"]

@@ -61,7 +61,7 @@ class RedisConnection(ProtocolHandler):
 
     * Commands are carried out in the order they were handed over, even if a connection
       is lost. All use one connection: on two, a release could overtake its acquire
-      (test_lost.py: ``test_calls_wait_for_the_next_connection_in_order``).
+      (test_lost_connection.py: ``test_calls_wait_for_the_next_connection_in_order``).
     * What was written before a loss fails with ``BackendUnavailable`` and is never sent
       again: it may have been carried out (``test_a_lost_reply_is_not_repeated``).
     * What was not written waits ``connect_timeout`` seconds for the next connection,
@@ -179,7 +179,7 @@ class RedisConnection(ProtocolHandler):
             self._offline.put(call, self._loop.clock.now())
             self._start_watchdog()
             # A program may have cancelled every task of the loop, this one among them:
-            # the next call starts it again (test_all_cancelled.py).
+            # the next call starts it again (test_cancelled_loop.py).
             self._reconnecting.start()
         else:
             protocol.send(call, packed)
