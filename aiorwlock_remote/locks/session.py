@@ -233,7 +233,7 @@ class Session:
 
     def _check_dropped(self) -> None:
         # Two for each new grant, so that those that have ended do not pile up
-        # (test_those_that_ended_do_not_pile_up).
+        # (test_ended_objects_do_not_pile_up).
         if not self.dropped:
             return
         for _ in range(min(2, len(self.dropped))):

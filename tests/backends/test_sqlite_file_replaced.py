@@ -59,7 +59,7 @@ async def test_all_go_on_with_the_new_file(tmp_path: Path, change: Change) -> No
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_who_held_a_lock_learns_that_it_is_gone(tmp_path: Path) -> None:
+async def test_a_holder_learns_that_its_file_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     async with connect(f"sqlite:///{path}", on_lost="flag") as locks:
         held = await locks.mutex("order", 1).acquire()
@@ -68,7 +68,7 @@ async def test_who_held_a_lock_learns_that_it_is_gone(tmp_path: Path) -> None:
         await wait_until(lambda: lost(held), 10)
 
 
-async def test_it_cannot_be_made_again_for_a_while(tmp_path: Path) -> None:
+async def test_a_moved_folder_is_an_error_until_it_is_back(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     async with connect(f"sqlite:///{folder}/locks.db") as locks:

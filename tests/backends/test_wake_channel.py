@@ -292,7 +292,7 @@ async def test_a_silent_channel_is_noticed_when_a_hint_is_missed(
 
 
 @pytest.mark.usefixtures("_no_polls")
-async def test_whoever_writes_to_the_channel_costs_a_read(
+async def test_forged_messages_cost_a_read_and_grant_nothing(
     mariadb_tables: str, redis_server: RedisServer
 ) -> None:
     """Forged, damaged and doubled hints let nobody in."""

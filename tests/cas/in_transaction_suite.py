@@ -106,7 +106,7 @@ class JoinSuite:
                 await user.ask(connection, "COMMIT")
             assert booked == [1]
 
-    async def test_it_is_entered_once(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_is_entered_once(self, user: User) -> None:
         """Else what is looked at when the transaction has ended was another's grant."""
         async with connect(user.url) as locks, user.opened() as connection:
             entering = locks.mutex("order", 1).in_transaction(connection)
@@ -167,7 +167,9 @@ class JoinSuite:
                 group.start_soon(end)
                 assert not await store.joined(lease.resource, lease.ticket)
 
-    async def test_it_vanishes_with_a_rollback(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_vanishes_with_a_rollback(
+        self, user: User
+    ) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             with pytest.raises(ZeroDivisionError):
                 async with user.transaction(connection):
@@ -179,7 +181,9 @@ class JoinSuite:
                 await user.free(TRANSACTION_LEASE - 1) == 0
             )  # given back, not run out
 
-    async def test_it_is_renewed_meanwhile(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_is_renewed_meanwhile(
+        self, user: User
+    ) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             async with (
                 user.transaction(connection),

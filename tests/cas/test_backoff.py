@@ -71,7 +71,7 @@ def test_entering_pauses_grow_longer() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_it_goes_on_from_what_is_read_after_the_pause(fails: bool) -> None:
+def test_a_retry_uses_the_state_read_after_the_pause(fails: bool) -> None:
     reads = Reads()
     CasBackoff(reads.read, reads.later)(ORDER, RELEASE, 3, reads.results.append)
     assert reads.results == []

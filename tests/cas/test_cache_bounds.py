@@ -40,7 +40,7 @@ def test_of_what_others_saw_the_last_is_remembered() -> None:
     assert remembered(party.swapping, 5 * FEW) == others(4 * FEW, FEW)
 
 
-def test_who_is_asked_for_again_stays() -> None:
+def test_a_cached_row_in_use_stays() -> None:
     party = Party(SharedRow())
     party.do(write("t1"))
     for one in others(0, 5 * FEW):
@@ -81,7 +81,7 @@ def test_after_an_outage_what_comes_new_is_bounded_all_the_same() -> None:
     assert party.asked == ["load"] * len(away)  # not one of them is taken for new
 
 
-def test_who_is_under_way_keeps_its_order() -> None:
+def test_a_resource_with_requests_in_flight_keeps_its_order() -> None:
     party = Party(SharedRow())
     first = party.begin(write("t1"))
     for one in others(0, 5 * FEW):

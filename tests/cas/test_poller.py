@@ -109,7 +109,7 @@ async def test_it_rings_once_for_the_same_reason(
     assert reads.rung == 2
 
 
-async def test_it_rings_again_when_that_may_have_been_in_vain(
+async def test_the_poller_wakes_again_after_a_wake_up_in_vain(
     reads: Reads, watcher: StatePoller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPEAT_INTERVAL", 0.05)
@@ -301,7 +301,7 @@ async def test_a_turn_that_was_not_hinted_at_is_reported(
 
 
 @pytest.mark.parametrize(("ahead", "reads_again"), [(56, False), (2, True)])
-async def test_who_is_far_from_the_head_reads_less_often(
+async def test_an_entry_far_from_the_head_is_read_less_often(
     ahead: int, reads_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the queue moves, and although a lease in the way ends."""

@@ -141,7 +141,7 @@ async def test_a_connection_refused_for_too_long_is_reported_with_the_reason() -
         await own.take()
 
 
-async def test_there_is_a_time_limit() -> None:
+async def test_connecting_has_a_time_limit() -> None:
     own = lines(Dialler(seconds=0.05))
     with pytest.raises(BackendUnavailable) as caught:
         await own.take()

@@ -53,7 +53,7 @@ def test_a_refused_step_goes_on_from_what_it_was_told() -> None:
     assert two.asked in (["load", "swap"], ["swap", "swap"])
 
 
-def test_who_has_something_to_claim_is_woken() -> None:
+def test_a_client_with_a_claim_is_woken() -> None:
     party = Party(SharedRow())
     party.do(write("t1"))
     party.do(
@@ -99,7 +99,7 @@ def test_a_refusal_without_visible_reason_is_reported(lost: bool) -> None:
     assert isinstance(party.do(write("t2")), Granted)
 
 
-def test_who_is_refused_for_a_reason_is_not_counted_with_the_others() -> None:
+def test_a_swap_refused_for_a_reason_is_not_counted() -> None:
     """Another one swapped in between: the count begins anew."""
 
     class NoRandom(Random):

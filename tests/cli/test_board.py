@@ -27,7 +27,7 @@ def test_the_help_says_loudly_that_there_is_no_login() -> None:
         ((), "no login: anybody on this machine sees all locks"),
     ],
 )
-def test_it_warns_at_the_start(
+def test_the_board_warns_at_its_start(
     store: Store, words: tuple[str, ...], warning: str
 ) -> None:
     store.leave_behind("order", "7", "a")

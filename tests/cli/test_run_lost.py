@@ -32,7 +32,7 @@ def test_lost_is_term_and_76(store: Store) -> None:
     assert "the command ended with exit code 7" in err
 
 
-def test_who_ignores_term_gets_kill(store: Store) -> None:
+def test_a_command_that_ignores_term_is_killed(store: Store) -> None:
     command = "trap '' TERM; echo up; exec sleep 60"
     words = ("--lease", "1", "--grace", "0.1", "order/42", "sh", "-c", command)
     with store.running("run", *words) as process:

@@ -48,9 +48,7 @@ async def test_a_worker_receives_and_answers(module: str, tmp_path: Path) -> Non
     await helper.aclose()
 
 
-async def test_who_is_not_ready_says_something_else(
-    module: str, tmp_path: Path
-) -> None:
+async def test_a_worker_that_is_not_ready_says_so(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, "a plan", tmp_path / "errors")
     with pytest.raises(CommandFailed, match=r"^echo said 'a plan'$"):
         await helper.wait_ready()
@@ -72,13 +70,13 @@ async def test_why_it_ended_is_the_last_it_wrote(module: str, tmp_path: Path) ->
     await helper.aclose()
 
 
-async def test_whoever_takes_too_long_is_named() -> None:
+async def test_a_slow_worker_process_is_named() -> None:
     raises = pytest.raises(CommandFailed, match=r"^they did not come in 0 s$")
     with raises, within(0, "they", "come"):
         await anyio.sleep_forever()
 
 
-def test_it_outlives_the_thread_that_started_it(module: str) -> None:
+def test_a_worker_outlives_the_thread_that_started_it(module: str) -> None:
     """As trio starts processes in threads that end when they are not needed."""
     started: list[subprocess.Popen[str]] = []
     up, end = threading.Event(), threading.Event()

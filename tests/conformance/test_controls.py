@@ -346,7 +346,7 @@ async def test_the_fault_is_noticed(
 
 
 @pytest.mark.parametrize(("fault", "case"), NAMED)
-async def test_it_is_the_fault_that_is_noticed(
+async def test_the_unbroken_store_passes_each_case(
     fault: type[Fault], case: Case, tmp_path: Path
 ) -> None:
     assert issubclass(fault, Fault)

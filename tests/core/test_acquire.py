@@ -109,7 +109,7 @@ def test_a_place_is_one_however_often_it_is_asked_for() -> None:
     assert lock.queue == [("g", WRITE), ("g", READ)]
 
 
-def test_who_asks_keeps_its_place_alive() -> None:
+def test_each_request_keeps_its_queue_entry_alive() -> None:
     """An entry expires unless its client asks."""
     lock = OneLock()
     lock.ask("w", WRITE, lease=60 * SECOND)

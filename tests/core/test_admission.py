@@ -166,7 +166,7 @@ def test_the_offer_of_a_free_resource_is_in_the_reply() -> None:
 
 
 @pytest.mark.parametrize("mode", LOCK_MODES)
-def test_who_takes_no_place_waits_for_nobody(mode: Mode) -> None:
+def test_an_attempt_without_entry_is_refused_behind_others(mode: Mode) -> None:
     """An acquire without an entry is refused while others are ahead or hold."""
     lock = OneLock()
     lock.ask("w1", WRITE)
@@ -181,7 +181,7 @@ def test_who_takes_no_place_waits_for_nobody(mode: Mode) -> None:
     assert lock.queue == [("w2", WRITE)]
 
 
-def test_who_takes_no_place_waits_for_admitted_readers_too() -> None:
+def test_an_attempt_without_entry_is_refused_behind_admitted_readers() -> None:
     """Admitted readers are ahead of it after a write phase."""
     lock = OneLock()
     lock.ask("w1", WRITE)

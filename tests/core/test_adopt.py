@@ -81,7 +81,7 @@ def test_an_adopted_upgraded_writer_still_passed_the_queue() -> None:
     assert lock.woken == ["w"]
 
 
-def test_who_adopts_an_upgrader_does_not_upgrade() -> None:
+def test_an_adopted_upgrader_does_not_upgrade() -> None:
     """The former owner waited for the upgrade; readers may join again."""
     lock = OneLock()
     lock.ask("r1", READ)

@@ -278,7 +278,7 @@ def test_a_name_that_is_there_twice(name: str) -> None:
         codec.loads(text)
 
 
-def test_who_holds_it_twice() -> None:
+def test_a_ticket_recorded_twice_is_damage() -> None:
     data = plain(full())
     data["grants"].append(data["grants"][0])
     with pytest.raises(BadRecord, match="ticket"):

@@ -106,7 +106,7 @@ def test_one_reader_at_most_waits_to_be_upgraded() -> None:
     assert lock.holders == ["u"]
 
 
-def test_who_does_not_wait_is_refused() -> None:
+def test_an_upgrade_that_may_not_wait_is_refused() -> None:
     """A refused reader holds on, and keeps no other out."""
     lock = OneLock()
     lock.ask("r1", READ)

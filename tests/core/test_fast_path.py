@@ -168,7 +168,7 @@ def compared(
             yield kind, Step(*short) == expected
 
 
-def test_they_tell_what_the_transition_tells() -> None:
+def test_fast_paths_agree_with_the_transition() -> None:
     taken = Counter(compared(fast_path))
     kinds = ["Acquire", "Release", "hand over", "confirm"]
     assert all(taken[kind, True] > 100 for kind in kinds), taken

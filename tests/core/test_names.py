@@ -199,7 +199,7 @@ def test_a_prefix_is_the_beginning_of_the_type(
 
 
 @given(texts)
-def test_who_has_no_name_under_a_prefix(kind: str) -> None:
+def test_resources_without_a_name_under_a_prefix(kind: str) -> None:
     found = resource(kind, 1)
     ours = kind.startswith("a/") and kind != "a/"
     assert (resource_under_prefix(found, "a/") is not None) == ours

@@ -65,7 +65,7 @@ def test_three_contenders() -> None:
 
 
 @pytest.mark.parametrize("crashes", [1, 2])
-def test_who_crashes_or_is_slow_blocks_nobody_for_ever(crashes: int) -> None:
+def test_a_crashed_or_slow_contender_blocks_nobody_for_ever(crashes: int) -> None:
     found = explore(Game(crashes=crashes, agings=2), 2)
     assert found.violated == []
     assert found.stuck() == set()

@@ -114,7 +114,7 @@ def test_the_confirmation_extends_the_grant() -> None:
     assert again == Granted(reply.grants, lock.now), "its reply may have been lost"
 
 
-def test_who_asks_without_the_message_finds_the_grant() -> None:
+def test_a_poll_without_the_message_finds_the_pushed_grant() -> None:
     """The message was lost, and the client polls."""
     lock = offered()
     fence = last(lock)

@@ -56,7 +56,7 @@ async def test_with_one_unknown_boot_id_nobody_is_refused(
         held.check()
 
 
-async def test_who_cannot_tell_is_refused_by_those_who_can(
+async def test_a_process_without_boot_id_is_refused_by_those_with_one(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connect(url) as locks, locks.mutex("order", 42) as held:

@@ -113,7 +113,7 @@ def test_the_shift_of_a_time_namespace(
         (BootId(), BootId(), BootId()),
     ],
 )
-def test_who_may_use_a_store_together(
+def test_boot_ids_that_may_share_a_store(
     kept: BootId | None, ours: BootId, then: BootId
 ) -> None:
     assert ours.joining(kept, "x.db") == then
@@ -128,6 +128,8 @@ def test_who_may_use_a_store_together(
         (BootId("", HERE), BootId("a", SHIFTED), "time namespace"),
     ],
 )
-def test_who_may_not(kept: BootId, ours: BootId, word: str) -> None:
+def test_boot_ids_that_may_not_share_a_store(
+    kept: BootId, ours: BootId, word: str
+) -> None:
     with pytest.raises(ConfigurationError, match=word):
         ours.joining(kept, "x.db")

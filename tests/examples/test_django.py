@@ -51,7 +51,7 @@ def changes() -> list[str]:
     return [line for line in diff[2:] if line[0] in "+-" and len(line) > 1]
 
 
-def test_it_takes_little_and_the_page_shows_it() -> None:
+def test_the_change_to_locks_is_small_and_shown_on_the_page() -> None:
     found = changes()
     assert [line for line in found if line[0] == "-"] == [
         "-        for model in (Book,):"

@@ -69,7 +69,7 @@ def test_four_processes_lock_while_answers_are_lost(
     assert len(seats(user)) <= 1  # what the last ones held when they were killed
 
 
-def test_who_locks_something_else_is_found(
+def test_a_process_that_locks_something_else_is_found(
     oracle_user: OracleUser, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """The control: one of the processes locks something else."""

@@ -79,7 +79,7 @@ async def test_a_server_that_forgot(
 
 
 @pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
-async def test_who_waits_at_a_server_that_forgot(
+async def test_a_waiter_at_a_server_that_lost_its_data(
     start_redis: StartRedis, how: str
 ) -> None:
     """Acquires by asking again; the loser knows, and has the older fence."""

@@ -120,7 +120,7 @@ def test_a_body_that_fails_lets_the_next_one_in(tmp_path: Path) -> None:
         pass
 
 
-def test_who_is_inside_reads_and_writes(tmp_path: Path) -> None:
+def test_the_holder_of_a_fenced_file_reads_and_writes(tmp_path: Path) -> None:
     """A thread that waited for itself would wait for ever."""
     file = FencedFile(tmp_path / "data")
     with file.admitted(5):

@@ -559,6 +559,8 @@ def test_a_lock_that_is_held_is_held_by_each_spelling(site: Site, path: bytes) -
 @pytest.mark.parametrize(
     ("query", "body"), [(b"id=%37", b""), (b"%69d=7", b""), (b"", b'{"id": 7}')]
 )
-def test_and_by_query_and_body(site: Site, query: bytes, body: bytes) -> None:
+def test_a_lock_is_busy_by_query_and_by_body(
+    site: Site, query: bytes, body: bytes
+) -> None:
     path = b"/body" if body else b"/query"
     assert site.ask(Sent(path, query, USUAL, body)) == 423

@@ -263,7 +263,9 @@ async def test_a_failed_start_is_reported(store: FaultyMemory) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_who_waits_is_let_go(store: FaultyMemory, why: str) -> None:
+async def test_waiting_requests_end_at_a_shutdown(
+    store: FaultyMemory, why: str
+) -> None:
     app: Any = add_locks(get_asgi_application())  # type: ignore[arg-type]
     server = Server()
     running = await server.runs(app)

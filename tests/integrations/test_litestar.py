@@ -150,7 +150,7 @@ async def test_the_store_is_down_and_back() -> None:
 
 
 @pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_who_waits_is_let_go(why: str) -> None:
+async def test_waiting_requests_end_at_a_shutdown(why: str) -> None:
     app: Any = an_app()
     async with app.lifespan(), get_locks(app).mutex("order", 7):
         line = Line(part(b"", more=False))

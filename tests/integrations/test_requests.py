@@ -97,7 +97,7 @@ async def test_not_in_time_is_423_and_says_when_but_not_who(guest: Guest) -> Non
 
 
 @every
-async def test_who_hangs_up_while_waiting_leaves_the_queue(guest: Guest) -> None:
+async def test_a_disconnect_while_waiting_leaves_the_queue(guest: Guest) -> None:
     holder = asyncio.create_task(guest.http.post("/invoices/7/stay"))
     await guest.held()
     lines = [await guest.calls("POST", "/invoices/7/pay") for _ in range(10)]
@@ -113,7 +113,9 @@ async def test_who_hangs_up_while_waiting_leaves_the_queue(guest: Guest) -> None
 
 
 @every
-async def test_who_hangs_up_inside_leaves_no_lock(guest: Guest, server: str) -> None:
+async def test_a_disconnect_while_holding_leaves_no_lock(
+    guest: Guest, server: str
+) -> None:
     line = await guest.calls("POST", "/invoices/7/stay")
     await guest.held()
     line.close()
@@ -125,7 +127,7 @@ async def test_who_hangs_up_inside_leaves_no_lock(guest: Guest, server: str) -> 
 
 
 @every
-async def test_who_hangs_up_on_a_stream_leaves_no_lock(guest: Guest) -> None:
+async def test_a_disconnect_during_a_stream_leaves_no_lock(guest: Guest) -> None:
     line = await guest.calls("POST", "/invoices/7/stream")
     await guest.held()
     line.close()

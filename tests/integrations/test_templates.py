@@ -193,7 +193,7 @@ def test_when_a_renewal_is_overdue_depends_on_the_lease() -> None:
     assert seen.retry_after(LockTimeout(resource="x/7", retry_after=20.0)) == 1.0
 
 
-def test_who_holds_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_holder_of_a_busy_lock_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """At INFO, as a 423 is no fault; what fails is a warning."""
     caplog.set_level("INFO")
     holders = ("write 4f1c… web-3/71: refund",)

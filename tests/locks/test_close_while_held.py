@@ -35,7 +35,7 @@ async def test_a_body_under_several_locks_is_cancelled(locks: Locks) -> None:
     assert isinstance(body.error, Closed)
 
 
-async def test_who_closes_it_goes_on(locks: Locks) -> None:
+async def test_the_task_that_closes_locks_goes_on(locks: Locks) -> None:
     """It knows what it does."""
     went_on = False
     async with locks.mutex("order", 1):

@@ -40,7 +40,7 @@ def url_and_delete(
     return stores[request.param]
 
 
-async def test_it_was_forced(
+async def test_a_release_after_a_deletion_reports_forced(
     url_and_delete: tuple[str, Callable[[], object]],
 ) -> None:
     url, delete = url_and_delete

@@ -79,7 +79,7 @@ async def test_one_with_a_lease_ends_then_at_the_latest() -> None:
         assert not await others.mutex("order", 1).locked()
 
 
-async def test_those_that_ended_do_not_pile_up() -> None:
+async def test_ended_objects_do_not_pile_up() -> None:
     async with connect("memory://piled") as locks:
         dropped = session_of(locks).dropped
         with warnings.catch_warnings():

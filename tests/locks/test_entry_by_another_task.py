@@ -10,7 +10,7 @@ from aiorwlock_remote import Mutex, NotOwner, connect
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_says_how_to_do_it() -> None:
+async def test_the_error_says_how_to_pass_a_lock_to_another_task() -> None:
     async with connect("memory://") as locks:
         lock = locks.mutex("order", 1)
         messages: list[str] = []

@@ -156,7 +156,7 @@ async def test_release_that_removes(place: Place) -> None:
     assert traces(place) == []
 
 
-async def test_who_waits_is_called_at_once(place: Place) -> None:
+async def test_waiters_of_a_mutex_set_are_woken_at_once(place: Place) -> None:
     """Released by another process, created, removed while held and created."""
     seldom = proxies(place, revalidate_seconds=300)
     async with proxies(place, "a") as one, seldom as two:

@@ -20,7 +20,7 @@ from tests.recipes.test_mutex_set import (
     test_named_and_any_wait_together,
     test_release_that_removes,
     test_update_gives_a_new_score_and_the_same_fence,
-    test_who_waits_is_called_at_once,
+    test_waiters_of_a_mutex_set_are_woken_at_once,
 )
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
@@ -36,7 +36,7 @@ __all__ = [
     "test_named_and_any_wait_together",
     "test_release_that_removes",
     "test_update_gives_a_new_score_and_the_same_fence",
-    "test_who_waits_is_called_at_once",
+    "test_waiters_of_a_mutex_set_are_woken_at_once",
 ]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

@@ -117,7 +117,9 @@ async def test_equal_seconds(fresh_redis: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("events", ["Kz", ""])
-async def test_who_waits_for_them(start_redis: StartRedis, events: str) -> None:
+async def test_waiters_for_foreign_holders(
+    start_redis: StartRedis, events: str
+) -> None:
     """Woken by the event, else there at the next poll."""
     server = start_redis(config={"notify-keyspace-events": events or '""'})
     channel = f"__keyspace@0__:{KEY}"

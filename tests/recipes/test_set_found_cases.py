@@ -96,7 +96,7 @@ def test_a_place_is_given_up_again_when_that_was_lost(
     has_it_at_once(checks, holder, following)
 
 
-def test_who_comes_meanwhile_keeps_the_place(checks: MutexSetChecks) -> None:
+def test_a_task_that_comes_meanwhile_keeps_the_entry(checks: MutexSetChecks) -> None:
     """What is asked for again takes back the ticket of who left, and nothing else."""
     holder = checks.come(0, "a")
     checks.all_goes_well(1)

@@ -22,7 +22,7 @@ def parts(used: MutexSet) -> list[weakref.ref[object]]:
     return [weakref.ref(part) for part in (pool, pool._queue, pool.members)]
 
 
-async def test_it_is_forgotten(fresh_redis: RedisServer) -> None:
+async def test_an_unused_set_is_forgotten(fresh_redis: RedisServer) -> None:
     """Once used, waited for in vain, and given back."""
     async with connect(fresh_redis.url) as locks:
         used = locks.mutex_set("proxies")

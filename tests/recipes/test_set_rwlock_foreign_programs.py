@@ -139,7 +139,7 @@ async def test_ours_has_expired_and_theirs_took_over(
 @pytest.mark.parametrize(
     ("ours", "theirs"), [pair for pair in TWO if pair != ("read", "read")]
 )
-async def test_who_waits_for_them(
+async def test_waiters_for_foreign_holders(
     start_redis: StartRedis,
     request: pytest.FixtureRequest,
     events: str,

@@ -12,7 +12,7 @@ from tests.servers.redis import RedisServer
 pytestmark = pytest.mark.anyio
 
 
-async def test_they_are_seen_and_broken(fresh_redis: RedisServer) -> None:
+async def test_foreign_readers_are_listed_and_broken(fresh_redis: RedisServer) -> None:
     """A dead reader of theirs never expires: it is shown, and taken out by name."""
     fresh_redis.ask("SADD", READ_KEY, "ann", b"\xff\xfe", "bob")
     async with connect(fresh_redis.url) as locks, catalog(fresh_redis) as ours:

@@ -64,7 +64,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         "test_sessions_do_not_mix": (client.a_loss_is_for_all, {}),
     },
     test_interrupted_conversion: {
-        "test_it_ends_while_it_waits": (
+        "test_a_grant_ends_while_its_upgrade_waits": (
             client.the_ended_are_upgraded,
             {"error_type": next(iter(test_interrupted_conversion.ENDS))},
         ),
@@ -73,13 +73,13 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {},
         ),
         "test_what_has_expired_does_not_ask_again": (client.the_ended_are_upgraded, {}),
-        "test_who_has_stopped_waiting_is_not_looked_for": (
+        "test_an_ended_upgrade_is_not_polled_for": (
             client.who_left_is_looked_for,
             {},
         ),
         "test_what_was_released_is_not_upgraded": (client.any_grant_is_used, {}),
-        "test_it_is_upgraded_once": (client.endings_are_forgotten, {}),
-        "test_it_is_lost_while_it_is_moved": (
+        "test_a_reader_is_upgraded_once": (client.endings_are_forgotten, {}),
+        "test_a_grant_is_lost_during_its_conversion": (
             client.the_lost_are_moved,
             {"mode": "write"},
         ),
@@ -91,15 +91,15 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             client.a_lease_ends_twice,
             {"mode": "write"},
         ),
-        "test_it_is_not_given_away_while_it_is_moved": (
+        "test_a_ticket_is_not_given_away_during_a_conversion": (
             client.moves_are_not_noted,
             {"mode": "read"},
         ),
-        "test_it_is_extended_while_it_is_moved": (
+        "test_a_grant_is_extended_during_its_conversion": (
             client.the_moved_are_extended,
             {"mode": "write"},
         ),
-        "test_it_is_renewed_while_it_is_moved": (
+        "test_a_grant_is_renewed_during_its_conversion": (
             client.moves_are_not_noted,
             {"mode": "read"},
         ),

@@ -142,7 +142,9 @@ async def test_a_declined_release_fails_in_the_end(
     await wait_until(partial(_free, near), 10)
 
 
-async def test_who_moves_keeps_what_it_has(link: FaultyLink, locks: Locks) -> None:
+async def test_a_declined_conversion_keeps_the_grant(
+    link: FaultyLink, locks: Locks
+) -> None:
     """It is known not to have been moved."""
     held = await locks.rwlock(*NAME).writer.acquire()
     link.fate = lambda command: (

@@ -37,7 +37,7 @@ ENDS: dict[type[LockError], Callable[[Locks, Held], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("error_type", ENDS)
-async def test_it_ends_while_it_waits(
+async def test_a_grant_ends_while_its_upgrade_waits(
     link: FaultyLink, locks: Locks, near: Locks, error_type: type[LockError]
 ) -> None:
     """Not by a timeout: nobody gave it one."""
@@ -96,7 +96,7 @@ async def test_what_has_expired_does_not_ask_again(
     assert len([command for command in link.sent if isinstance(command, Upgrade)]) == 1
 
 
-async def test_who_has_stopped_waiting_is_not_looked_for(
+async def test_an_ended_upgrade_is_not_polled_for(
     locks: Locks, near: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that nobody tells of changes would be asked on and on."""
@@ -121,7 +121,7 @@ async def test_what_was_released_is_not_upgraded(locks: Locks, near: Locks) -> N
     await other.release()
 
 
-async def test_it_is_upgraded_once(locks: Locks, near: Locks) -> None:
+async def test_a_reader_is_upgraded_once(locks: Locks, near: Locks) -> None:
     """Neither once more, nor by two tasks at once."""
     reader = await locks.rwlock(*NAME).reader.acquire()
     moved: list[Held] = []
@@ -184,7 +184,7 @@ async def moving(
         link.let_through()
 
 
-async def test_it_is_lost_while_it_is_moved(
+async def test_a_grant_is_lost_during_its_conversion(
     link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     """The converted grant is released, and the conversion gets the error."""
@@ -239,7 +239,7 @@ async def test_its_block_is_left_while_it_is_moved(
     assert not await near.rwlock(*NAME).locked()
 
 
-async def test_it_is_not_given_away_while_it_is_moved(
+async def test_a_ticket_is_not_given_away_during_a_conversion(
     link: FaultyLink, locks: Locks, near: Locks, mode: str
 ) -> None:
     """A ticket that the move is about to end would be worth nothing."""
@@ -250,7 +250,7 @@ async def test_it_is_not_given_away_while_it_is_moved(
         assert await near.rwlock(*NAME).locked(), "by what it was moved to"
 
 
-async def test_it_is_extended_while_it_is_moved(
+async def test_a_grant_is_extended_during_its_conversion(
     link: FaultyLink, locks: Locks, mode: str
 ) -> None:
     """What was moved cannot be renewed, and was not lost."""
@@ -266,7 +266,7 @@ async def test_it_is_extended_while_it_is_moved(
     assert held.lost is None
 
 
-async def test_it_is_renewed_while_it_is_moved(
+async def test_a_grant_is_renewed_during_its_conversion(
     link: FaultyLink, locks: Locks, mode: str
 ) -> None:
     """The keeper finds it gone before the answer tells whereto: it is not lost."""

@@ -38,7 +38,7 @@ def test_a_holder_stops_before_the_store_does(lease: float) -> None:
     assert local_deadline(100.0, lease, 0.0) == 100.0 + lease
 
 
-def test_it_ends_once_and_a_loss_is_reported_once(lease: Lease) -> None:
+def test_a_lease_ends_once_and_its_loss_is_reported_once(lease: Lease) -> None:
     reported: list[Lease] = []
     lease.on_loss = reported.append
     assert lease.lose("forced")

@@ -112,7 +112,7 @@ class Noting:
         """Nothing was opened."""
 
 
-def test_who_has_the_least_time_left_is_renewed_first(loop: Loop) -> None:
+def test_the_lease_with_the_least_time_left_is_renewed_first(loop: Loop) -> None:
     noting = Noting()
     renewing = RenewalWorker(lambda: noting, loop.clock, lambda _: None)
     renewing.renew([leased(LeaseTerms(float(n)), loop.clock) for n in (30, 3, 10)])

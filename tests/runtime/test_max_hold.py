@@ -105,7 +105,9 @@ async def test_the_store_has_it_back(
     assert len(released) == 1 + (hold is several)
 
 
-async def test_who_waits_here_is_next(locks: Locks, link: FaultyLink) -> None:
+async def test_a_local_waiter_is_next_after_max_hold(
+    locks: Locks, link: FaultyLink
+) -> None:
     """The request that gives it back carries the acquire of a task that waits."""
     held = await locks.mutex(*NAME, lease=LEASE, max_hold=SHORT).acquire()
 

@@ -99,7 +99,7 @@ async def free(others: Locks) -> None:
 
 class TestLease:
     @pytest.mark.parametrize("keep", [True, False])
-    def test_it_ends_with_its_message_unless_it_is_confirmed(self, keep: bool) -> None:
+    def test_a_pushed_lease_ends_unless_it_is_confirmed(self, keep: bool) -> None:
         clock = StandingClock()
         lease = pushed_lease(LeaseTerms(30.0, keep=keep), clock)
         since = clock.now()

@@ -108,7 +108,7 @@ async def test_forbidden_after_it_failed(
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_who_may_not_acquire_leaves_nothing_to_be_asked(
+async def test_a_forbidden_acquire_leaves_no_retries(
     link: FaultyLink, locks: Locks
 ) -> None:
     """What was refused was not granted: no request is repeated for each attempt."""

@@ -92,7 +92,7 @@ def test_programs_that_say_no_more() -> None:
 
 
 @pytest.mark.anyio
-async def test_whoever_waits_does_not_wait_for_the_line(
+async def test_a_waiter_does_not_wait_for_the_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The store is slow to tell, then fails; the wait goes on, and ends as it would."""

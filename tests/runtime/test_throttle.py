@@ -121,7 +121,7 @@ async def test_who_needs_no_request_lets_the_next_one_in() -> None:
 
 
 @pytest.mark.parametrize("first", ["cancelled", "answered"])
-async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
+async def test_a_cancelled_acquire_admits_the_next_one(first: str) -> None:
     acquires, scope = Acquires(), anyio.CancelScope()
     acquires.admission.behind = True
 

@@ -139,7 +139,7 @@ def waits_longer(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("reader_does", [leaves, gets_in, waits_longer])
-async def test_whoever_is_due_later_is_looked_after(
+async def test_the_mode_that_is_due_later_is_sent_too(
     reader_does: Callable[[WaitQueue, TaskWaiter, Teller], None],
 ) -> None:
     """The reader was due first, and what it does then is its own affair."""

@@ -234,7 +234,7 @@ class TestLead:
 
 
 class TestLeader:
-    def test_it_leads_in_the_background(self, locks: Locks) -> None:
+    def test_a_leader_is_renewed_in_the_background(self, locks: Locks) -> None:
         with locks.leader("work") as leader:
             held = leader.elected()
             held.check()

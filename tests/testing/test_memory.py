@@ -82,7 +82,7 @@ async def test_a_loser_gets_lock_lost(
     assert caught.value.reason == reason
 
 
-async def test_who_waits_gets_it(
+async def test_a_waiter_gets_the_lock_after_a_loss(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got = anyio.Event()
@@ -159,7 +159,7 @@ async def test_a_holder_that_was_paused_does_not_know(
     assert caught.value.reason in ("expired", "stolen")
 
 
-async def test_who_waits_need_not_wait_for_a_lease(
+async def test_a_waiter_need_not_wait_for_the_lease(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got: list[Held] = []
@@ -219,7 +219,7 @@ async def test_what_is_released_meanwhile_ends_with_its_lease(
     assert not await rival.mutex(*NAME).locked()
 
 
-async def test_who_waits_goes_on_waiting(
+async def test_a_waiter_goes_on_through_an_outage(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got = anyio.Event()
@@ -257,7 +257,9 @@ async def test_a_lost_answer_is_not_guessed(store: FaultyMemory, locks: Locks) -
         await locks.mutex(*NAME).acquire(timeout=0)
 
 
-async def test_it_is_a_backend(store: FaultyMemory, locks: Locks) -> None:
+async def test_a_faulty_memory_store_is_a_backend(
+    store: FaultyMemory, locks: Locks
+) -> None:
     """It is accepted by code that calls ``connect`` itself."""
     async with connect(store) as others, others.mutex(*NAME):
         assert await locks.mutex(*NAME).locked()

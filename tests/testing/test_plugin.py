@@ -179,7 +179,7 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio, *"])
 
 
-def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
+def test_the_plugin_lists_its_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     output = run(pytester, "--fixtures").stdout.str()
     for name in ("lock_store", "memory_locks", "rival_locks"):

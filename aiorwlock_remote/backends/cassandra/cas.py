@@ -74,7 +74,7 @@ class CassandraCas:
       write of another program hides the grant (test_future_writes.py).
     * A grant of a mutex that changes hands needs no read: the transaction compared the
       mutex record with what a client of this library had written, so nothing hid it
-      (test_who_takes_over_has_a_higher_fence).
+      (test_a_successor_has_a_higher_fence).
     * While a row has a provisional fence (1, because the true fence, a Paxos timestamp,
       is not known yet), no further fence is counted from it
       (test_a_reader_of_another_process_gets_the_true_fence).

@@ -115,7 +115,7 @@ def test_a_row_that_is_not_whole_has_no_ballot(
     assert found.result() is None
 
 
-def test_those_of_a_turn_are_asked_together(
+def test_ballots_of_one_turn_are_read_together(
     ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in (3, 1, 2)]

@@ -51,7 +51,7 @@ def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
     assert got == ["other"]
 
 
-def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
+def test_the_gathering_thread_is_not_woken_for_its_own_callbacks() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
     inbox.gather(lambda: inbox.put(got.append, "answer"))

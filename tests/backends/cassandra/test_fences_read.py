@@ -99,7 +99,7 @@ def new_steps(table: Table) -> CassandraStepper:
     return CassandraStepper(cas, LocalGrants(), lambda *_: None, later)
 
 
-async def test_who_joins_here_reads_none(
+async def test_a_reader_of_the_same_client_reads_no_fence(
     steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
     """The seat was compared with what one of ours had written, and its fence known."""
@@ -129,7 +129,7 @@ async def test_a_reader_of_another_process_gets_the_true_fence(
     assert grant.fence == one_row.fence() > 1_600_000_000_000_000
 
 
-async def test_who_takes_over_has_a_higher_fence(
+async def test_a_successor_has_a_higher_fence(
     steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
     """In the release of one before: the seat changes hands, and no read follows."""

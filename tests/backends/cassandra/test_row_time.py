@@ -226,13 +226,13 @@ def test_counting_from_the_request_that_showed_a_version_gives_two() -> None:
             SimulatedRow(seed, ours, hasty=True).run()
 
 
-def test_who_waits_gets_in_when_the_lease_ends() -> None:
+def test_a_waiter_enters_when_the_lease_ends() -> None:
     written = WrittenAt(frame=0, wall=START, seen=5)
     for wall in (START - SKEW, START, START + SKEW):
         assert earliest_now(written, 5 + LEASE, wall, SKEW) == LEASE
 
 
-def test_who_has_just_come_gets_in_a_skew_later() -> None:
+def test_a_newcomer_enters_one_clock_skew_after_the_lease() -> None:
     just_seen = WrittenAt(frame=0, wall=START, seen=5)
     assert earliest_now(just_seen, 5, START + LEASE, SKEW) == 0
     assert earliest_now(just_seen, 5, START + LEASE + SKEW, SKEW) == LEASE

@@ -28,13 +28,13 @@ def encoded(codec: SegmentCodec, message: bytes) -> bytes:
 @given(st.integers(0, 3 * MOST))
 @example(MOST)
 @example(MOST + 1)
-def test_they_are_written_as_the_driver_writes_them(size: int) -> None:
+def test_segments_are_written_as_the_driver_writes_them(size: int) -> None:
     message = bytes(size)
     assert encoded(CACHED_SEGMENTS, message) == encoded(DRIVERS, message)
 
 
 @given(st.lists(st.integers(0, MOST), max_size=3))
-def test_they_are_read_as_the_driver_writes_them(sizes: list[int]) -> None:
+def test_segments_are_read_as_the_driver_writes_them(sizes: list[int]) -> None:
     messages = [bytes([size % 256]) * size for size in sizes]
     buffer = BytesIO(b"".join(encoded(DRIVERS, message) for message in messages))
     for message in messages:

@@ -117,7 +117,7 @@ def test_no_request_is_forgotten_whatever_the_helper_does(
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_it_is_read_once_more_before_an_answer_is_said_to_be_late(
+def test_the_socket_is_read_once_more_before_a_call_times_out(
     loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
     late = threading.Event()

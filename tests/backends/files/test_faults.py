@@ -114,7 +114,7 @@ def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
     assert client.scan() == []
 
 
-def test_somebody_stopped_in_the_middle_of_a_step(tmp_path: Path) -> None:
+def test_a_record_locked_by_a_stopped_process(tmp_path: Path) -> None:
     """The error says what it means; nothing was done."""
     client = ResourceClient(tmp_path)
     client.take("ours")

@@ -148,7 +148,7 @@ def test_a_foreign_program_that_comes_between(
     assert [path.name for path in tmp_path.iterdir() if path.name[:4] == ".new"] == []
 
 
-def test_who_comes_between_is_waited_for(
+def test_a_record_created_meanwhile_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step begins anew, in the record that it has just made."""

@@ -91,7 +91,7 @@ async def test_a_request_that_failed_leaves_no_transaction_open(
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_is_renewed_through_the_loop(db_tables: str) -> None:
+async def test_leases_are_renewed_through_the_loop_of_the_pool(db_tables: str) -> None:
     async with (
         pool_of(db_tables) as backend,
         connect(backend) as locks,

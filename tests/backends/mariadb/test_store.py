@@ -65,7 +65,7 @@ async def age(url: str) -> None:
     run(url, "UPDATE doormans SET updated_at = updated_at - INTERVAL 100 SECOND")
 
 
-async def test_who_has_not_been_used_for_long_is_forgotten(db_tables: str) -> None:
+async def test_an_unused_doorman_is_forgotten(db_tables: str) -> None:
     name = db_tables.rpartition("/")[2]
     kept, gone = orders(2)
     async with opened(db_tables) as store:

@@ -146,7 +146,7 @@ async def lent(kind: str, url: str) -> AsyncIterator[AsyncmyBackend]:
 
 
 @pytest.mark.parametrize("kind", ["pool", "engine"])
-async def test_it_costs_a_pool_no_place(
+async def test_an_unanswered_call_keeps_no_connection_of_a_pool(
     db_tables: str, db_server: MariadbServer, kind: str
 ) -> None:
     with Proxy(db_server.port) as proxy:

@@ -21,7 +21,7 @@ def test_tables_stand_on_the_page_as_they_are_made(name: str) -> None:
     assert flat(statement(name)) in flat(PAGE.read_text("utf-8"))
 
 
-def test_it_says_what_it_was_tested_with() -> None:
+def test_the_page_says_what_the_store_was_tested_with() -> None:
     text = flat(PAGE.read_text("utf-8"))
     assert "never yet run on Oracle itself" in text
     assert "ORACLE_DSN" in text

@@ -111,7 +111,9 @@ async def test_what_a_step_costs(user: OracleUser) -> None:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
+async def test_leases_are_renewed_through_the_loop_of_the_pool(
+    user: OracleUser,
+) -> None:
     async with engine_of(user) as engine:
         lent = connect(OracleBackend(engine))
         async with lent as locks, locks.mutex("order", 42) as held:

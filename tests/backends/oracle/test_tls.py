@@ -42,7 +42,7 @@ async def refused(url: str, timeout: float = 20.0) -> LockError:
 
 
 @pytest.mark.parametrize("profile", ["12.2", "19c", "23ai"])
-async def test_who_signed_it_and_for_whom(
+async def test_the_certificate_authority_and_the_host_name_are_checked(
     user: OracleUser, certificates: Certificates, profile: str
 ) -> None:
     user = user.at(profile)
@@ -106,7 +106,7 @@ async def test_a_peer_that_says_nothing(user: OracleUser) -> None:
     assert isinstance(error, BackendUnavailable)
 
 
-async def test_who_is_not_verified_is_logged(
+async def test_an_unverified_certificate_is_logged(
     user: OracleUser, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

@@ -58,7 +58,7 @@ async def test_nor_does_who_queues_up(server: Postgresql) -> None:
             await held.release()
 
 
-async def test_who_had_queued_up_comes_in_after_a_crash(server: Postgresql) -> None:
+async def test_a_queued_client_acquires_after_a_crash(server: Postgresql) -> None:
     """Whether the place was on the disk or not."""
     async with (
         connect(server.url, connect_timeout=20) as locks,

@@ -42,7 +42,7 @@ def driven(url: str, driver: str = "asyncpg") -> str:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_lends_connections_and_gets_them_back(
+async def test_the_engine_lends_connections_and_gets_them_back(
     engine: AsyncEngine, database: str
 ) -> None:
     backend = PostgresqlBackend(engine)

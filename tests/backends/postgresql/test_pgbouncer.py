@@ -75,7 +75,9 @@ async def test_the_keeper_renews(url: str) -> None:
         await renewed(held)
 
 
-async def test_it_listens_at_the_server_itself(url: str, tables: str) -> None:
+async def test_the_listener_connects_to_the_server_itself(
+    url: str, tables: str
+) -> None:
     async with connect(f"{url}&listen={tables}") as locks, connect(tables) as others:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:

@@ -75,7 +75,7 @@ async def test_whatever_is_set(tables: str) -> None:
         await store.forget(0)
 
 
-async def test_whoever_listens_may_be_idle(tables: str) -> None:
+async def test_a_listener_outlives_the_idle_timeout(tables: str) -> None:
     """No message is sent for longer than a session may be idle there."""
     sets(tables, "idle_session_timeout = 500")
     async with (

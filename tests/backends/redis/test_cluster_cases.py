@@ -54,7 +54,7 @@ def test_a_channel_that_a_node_refused_is_heard_there_later(
     setup.truth.move(b"a", one)
 
 
-def test_who_asks_is_reason_to_look_for_a_node_that_is_away(
+def test_a_call_starts_the_search_for_a_lost_node(
     setup: ClusterSetup,
 ) -> None:
     """It has another address, and the task that looked for it was cancelled."""
@@ -199,7 +199,7 @@ def test_a_map_that_comes_last_of_all_changes_nothing(
     assert (b"{a}1", 0) in setup.truth.done
 
 
-def test_who_asks_when_all_is_closed_opens_nothing(setup: ClusterSetup) -> None:
+def test_a_call_after_closing_opens_no_connection(setup: ClusterSetup) -> None:
     setup.we_close()
     setup.all_goes_well()
     setup.ask_a_question(b"c", anywhere=True)

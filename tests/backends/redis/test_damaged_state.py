@@ -213,7 +213,9 @@ async def test_nothing_is_granted_on_it(
 @pytest.mark.parametrize(
     ("field", "text"), [("last", "x"), ("endings", "zzz"), ("turns", "1.5"), ("v", "2")]
 )
-async def test_it_is_not_shown(fresh_redis: RedisServer, field: str, text: str) -> None:
+async def test_a_damaged_state_is_not_shown(
+    fresh_redis: RedisServer, field: str, text: str
+) -> None:
     damage(fresh_redis, field, text)
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(BadRecord):

@@ -130,7 +130,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ("lease", "known"), [(None, False), (60.0, True)], ids=["new", "known"]
 )
 @pytest.mark.parametrize("kind", ASKS)
-async def test_it_is_free_again(
+async def test_a_lock_is_free_after_a_step_without_rights(
     fresh_redis: RedisServer, kind: str, lease: float | None, *, known: bool
 ) -> None:
     """Each right in turn; what fails is free when the right is there again."""

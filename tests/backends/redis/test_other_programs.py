@@ -126,7 +126,7 @@ async def test_between_two_readers_of_ours(
         ("reader", "", "DEL"),
     ],
 )
-async def test_who_waits_for_a_foreigner(
+async def test_a_waiter_for_a_foreign_holder(
     start_redis: StartRedis,
     request: pytest.FixtureRequest,
     kind: Kind,

@@ -139,7 +139,7 @@ def test_a_waiting_reply_says_the_servers_time(client: ResourceClient) -> None:
     assert 0 <= reply.now - int(before) * SECOND < 10 * SECOND
 
 
-def test_who_does_not_listen_is_passed_over(
+def test_a_client_that_does_not_listen_is_skipped(
     client: ResourceClient, other: Subscriber
 ) -> None:
     """What was pushed to it is taken back in the same step, its ticket is forgotten."""

@@ -44,7 +44,7 @@ async def releases(fresh_redis: RedisServer) -> AsyncIterator[dict[str, Release]
 @pytest.mark.asyncio
 @pytest.mark.parametrize("second", NAMES)
 @pytest.mark.parametrize("first", NAMES)
-async def test_who_keeps_whom_out(
+async def test_releases_exclude_each_other(
     releases: dict[str, Release], first: str, second: str
 ) -> None:
     """All but the first and the last, which never run side by side."""

@@ -30,7 +30,9 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_it_takes_two_file_descriptors_and_no_thread(fresh_redis: RedisServer) -> None:
+def test_the_renewal_channel_takes_two_file_descriptors_and_no_thread(
+    fresh_redis: RedisServer,
+) -> None:
     """Those by which other threads call it. The third is the connection's."""
     files, threads = open_files(), threading.active_count()
     channel = renewal_channel(fresh_redis.url)

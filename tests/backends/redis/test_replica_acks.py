@@ -124,7 +124,7 @@ async def test_a_waiter_of_another_process_is_refused(pair: Pair) -> None:
             pass
 
 
-async def test_who_had_it_before_keeps_it(pair: Pair) -> None:
+async def test_an_earlier_grant_survives_an_unconfirmed_repetition(pair: Pair) -> None:
     """A repeated call that is not confirmed takes nothing away."""
     async with connect(pair.url, min_replicas=1) as locks:
         assert await locks.acquire_mutex_lock("mine", 1, "gluww")

@@ -126,7 +126,7 @@ async def test_a_bug_ends_it_at_any_time() -> None:
         await watch([[], ZeroDivisionError()], Output())
 
 
-async def test_it_ends_when_nobody_reads_though_nothing_changes() -> None:
+async def test_watch_ends_when_its_output_is_closed_though_nothing_changes() -> None:
     output = Output(readers=3)
     with pytest.raises(BrokenPipeError):
         await watch([[]], output)

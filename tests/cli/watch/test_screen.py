@@ -70,7 +70,7 @@ def test_nothing_to_show() -> None:
     ]
 
 
-def test_who_waits_longest_comes_first() -> None:
+def test_the_longest_waiter_comes_first() -> None:
     view = view_of(
         order(1, holder()),
         order(2, holder(), queue=[queued(age=1.0)]),
@@ -82,7 +82,7 @@ def test_who_waits_longest_comes_first() -> None:
 
 
 @pytest.mark.parametrize("resources", [0, 1, 7, 100])
-def test_it_fits(resources: int) -> None:
+def test_the_screen_fits_the_terminal(resources: int) -> None:
     view = view_of()
     found = [order(n, holder(reason="漢字" * n)) for n in range(resources)]
     view.answered(found, 1.0, NOON)

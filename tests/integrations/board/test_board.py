@@ -152,7 +152,7 @@ async def test_viewers_that_do_not_read_cost_no_message_each(
     assert (board._snapshot, board._encoded) == (None, {})
 
 
-async def test_who_does_not_take_a_message_is_dropped(
+async def test_a_viewer_that_takes_no_message_is_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(boards, "SEND_TIMEOUT", 0.01)
@@ -176,7 +176,7 @@ async def test_who_does_not_take_a_message_is_dropped(
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_reconnects_goes_on_where_it_was() -> None:
+async def test_a_viewer_that_reconnects_continues() -> None:
     store = FakeStore(order(1, holder()))
     board = Board(store, every=0.001)
     async with board.viewing():
@@ -285,7 +285,7 @@ async def test_a_store_that_is_lent_stays_open() -> None:
         assert await locks.mutex("order", 1).locked()
 
 
-async def test_it_works_in_one_loop_after_the_other() -> None:
+async def test_a_board_works_in_one_event_loop_after_the_other() -> None:
     store = FakeStore(order(1, holder()))
     board = Board(store, every=0.2)
 

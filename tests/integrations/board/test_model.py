@@ -218,7 +218,7 @@ LOOKS = st.lists(
 
 
 @given(LOOKS, st.sets(st.integers(0, 11)), st.floats(0.3, 90.0))
-def test_whoever_comes_when_sees_the_same(
+def test_viewers_see_the_same_whenever_they_come(
     looks: list[dict[int, list[Holder]] | None], reads: set[int], every: float
 ) -> None:
     board, slow = BoardModel(), Viewer()
