@@ -49,7 +49,7 @@ async def test_the_callers_own_loop_or_one_in_a_thread() -> None:
     assert there is here or not there.is_alive()
 
 
-async def test_what_runs_there_ends_with_it() -> None:
+async def test_coroutines_in_the_thread_end_with_it() -> None:
     far = ThreadLoop(current_event_loop(), "test")
     begun, ended = anyio.Event(), threading.Event()
 
@@ -119,7 +119,7 @@ async def test_the_last_thing_is_done_there() -> None:
     assert ran == ["aiorwlock_remote test"]
 
 
-async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
+async def test_running_coroutines_may_end_or_are_cancelled() -> None:
     far = ThreadLoop(current_event_loop(), "test")
     begun, reported = threading.Event(), list[str]()
 
@@ -170,7 +170,7 @@ async def test_no_connection_outlives_its_loop(
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
-async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
+async def test_a_coroutine_in_the_same_loop_runs_to_its_first_await_at_once() -> None:
     """And goes on in a task of its own."""
     near, asked, ended = (
         SameLoop(current_event_loop()),
@@ -193,7 +193,7 @@ async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
-async def test_what_ends_in_its_first_step_has_no_task() -> None:
+async def test_a_coroutine_that_ends_in_its_first_step_has_no_task() -> None:
     near, tasks = SameLoop(current_event_loop()), asyncio.all_tasks()
     done: list[str] = []
 
@@ -207,7 +207,7 @@ async def test_what_ends_in_its_first_step_has_no_task() -> None:
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
+async def test_a_started_coroutine_learns_of_the_end_of_the_loop(turns: int) -> None:
     """Which cancels its task, perhaps before that has had a turn."""
     near, before = SameLoop(current_event_loop()), asyncio.all_tasks()
     came: list[str] = []

@@ -29,7 +29,7 @@ def test_a_package_of_others_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("target", ["json:open_store", "tests.not_whole:open_store"])
-def test_what_is_there_but_is_no_backend(
+def test_an_entry_point_that_is_no_backend(
     monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     registered(monkeypatch, target)

@@ -45,7 +45,7 @@ def test_seats_of_holders_that_died_go_with_their_records() -> None:
     assert not setup.database.seats
 
 
-def test_what_is_held_stays() -> None:
+def test_held_resources_are_not_purged() -> None:
     setup = DatabaseSetup()
     setup.takes("day", lease=24 * HOUR)
     setup.takes("for ever", lease=None)

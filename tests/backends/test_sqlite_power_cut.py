@@ -72,7 +72,7 @@ async def test_without_a_sync_a_fence_comes_again(
         assert held.fence <= max(given)
 
 
-async def test_what_is_given_back_is_not_synced(tmp_path: Path) -> None:
+async def test_a_release_is_not_synced(tmp_path: Path) -> None:
     """The same boot would take it for held; no other process sees such a disk."""
     fences(tmp_path, "released", "well")
     async with connect(url(tmp_path)) as locks:

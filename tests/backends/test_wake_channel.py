@@ -236,7 +236,7 @@ async def test_a_channel_that_goes_and_comes(
 
 
 @pytest.mark.usefixtures("_no_polls")
-async def test_what_was_lost_with_the_channel_is_looked_for(
+async def test_releases_during_an_outage_of_the_channel_are_found(
     mariadb_tables: str, proxy: Proxy
 ) -> None:
     """A release during the outage is found when the outage begins or ends."""
@@ -401,7 +401,7 @@ async def test_the_right_to_publish_is_needed(
         ("{mariadb}", "postgresql://127.0.0.1:1/db?listen=no", "listen=no"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_senseless_wake_urls_are_refused(
     url: str, wake: str, said: str, mariadb_tables: str, tmp_path: object
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):

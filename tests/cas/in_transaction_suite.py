@@ -272,7 +272,7 @@ class JoinSuite:
             assert await user.free() == 1
         await engine.dispose()
 
-    async def test_what_cannot_be_joined(self, user: User) -> None:
+    async def test_locks_that_cannot_join_a_transaction(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             lock = locks.mutex("order", 1)
 

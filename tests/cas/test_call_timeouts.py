@@ -50,7 +50,7 @@ async def test_each_is_ended_when_its_own_time_has_come() -> None:
     assert [deadlines.missed(connection) for connection in ended.at] == [True] * 3
 
 
-async def test_what_was_over_is_bounded_anew() -> None:
+async def test_a_reused_timeout_is_bounded_anew() -> None:
     ended, loop = Ended(), asyncio.get_running_loop()
     deadlines = CallTimeouts(SHORT, ended)
     deadlines.begin(1)

@@ -93,7 +93,7 @@ def test_a_grant_is_no_older_for_a_request_that_came_to_nothing(fate: str) -> No
 
 
 @pytest.mark.parametrize("fate", ["gave up", "gave up, done", "gave up, late"])
-def test_what_the_store_gave_up_is_tried_again(fate: str) -> None:
+def test_an_abandoned_swap_is_repeated(fate: str) -> None:
     row = SharedRow()
     party = Party(row)
     party.cas.fates = [fate]

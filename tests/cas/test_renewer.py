@@ -87,7 +87,7 @@ def test_a_row_whose_lease_was_lost_is_forgotten() -> None:
     assert lanes.both.lane(ONE) is None
 
 
-def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
+def test_timers_run_in_order_and_not_early() -> None:
     clock = SystemClock()
     host, began = CallbackThread(clock), clock.now()
     done: list[tuple[str, float]] = []

@@ -115,7 +115,7 @@ async def test_an_answer_in_the_last_moment_counts() -> None:
 @pytest.mark.parametrize(
     ("error", "came"), [(OSError("cut"), "dropped"), (ValueError("no"), "given back")]
 )
-async def test_what_the_driver_raises(error: Exception, came: str) -> None:
+async def test_errors_of_the_driver_are_mapped(error: Exception, came: str) -> None:
     phone = Phone()
     source = FakeSource(phone)
     phone.answer.set_exception(error)

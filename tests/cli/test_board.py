@@ -75,7 +75,7 @@ def end_grant(url: str, page: str) -> None:
         ("--url", "memory://"),
     ],
 )
-def test_what_it_refuses(store: Store, words: tuple[str, ...]) -> None:
+def test_requests_that_the_board_refuses(store: Store, words: tuple[str, ...]) -> None:
     store.leave_behind("order", "7", "a")
     done = here(["board", *words], environment(RWLOCK_URL=store.url))
     assert (done.returncode, done.stdout) == (2, "")

@@ -87,7 +87,7 @@ def test_a_good_demo(folder: Path) -> None:
         ("refused", "stopped"),
     ],
 )
-def test_what_is_not_recorded_did_not_happen(
+def test_a_fault_that_is_not_recorded_did_not_happen(
     folder: Path, missing: str, of: str
 ) -> None:
     def dropped(event: Event) -> bool:

@@ -87,7 +87,7 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def test_what_is_counted() -> None:
+def test_the_exported_counts() -> None:
     store = Listed(
         order(1, holder("a"), holder("b", mode="read", age=7.0)),
         order(2, holder("c", expires_in=None, age=100.0)),

@@ -190,7 +190,7 @@ def test_fail_if_there_is_any(left: Store, command: str) -> None:
     assert left.rwlock(command, "--fail", "another").returncode == 0
 
 
-def test_what_never_ends_comes_first(left: Store) -> None:
+def test_endless_holders_come_first(left: Store) -> None:
     with left.held(name="a/1"):
         assert [seen["resource"] for seen in left.json("ls")] == ["order/a/b", "a/1"]
 
@@ -392,7 +392,7 @@ def test_break_with_yes_does_not_ask(
     assert left.json("ls") == []
 
 
-def test_what_comes_while_the_user_thinks_is_left_alone(
+def test_a_holder_that_came_meanwhile_is_not_broken(
     left: Store, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = only_holder(left.json("show", "order/a/b"))

@@ -169,7 +169,7 @@ def test_a_store_that_is_restarted_at_the_time(tmp_path: Path) -> None:
     assert (process.returncode, output, rest) == (0, "ran\n", "")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_unsupported_uses_are_refused(tmp_path: Path) -> None:
     url, command = f"sqlite:///{tmp_path}/locks.db", ("job/report", "--", "true")
     for words, message in [
         (("--once-per", "0"), "period=0.0 is out of range"),

@@ -257,7 +257,7 @@ def test_settings_of_either_library(
             lock.release()
 
 
-def test_what_is_not_taken_is_named(client: redis.Redis) -> None:
+def test_unsupported_arguments_are_named(client: redis.Redis) -> None:
     sentinel: Any = redis.Sentinel([("localhost", 1)])  # type: ignore[no-untyped-call]
     for given, of in (
         (object(), "object is no client of one server"),

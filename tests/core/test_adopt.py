@@ -93,7 +93,7 @@ def test_an_adopted_upgrader_does_not_upgrade() -> None:
     assert lock.do(up("r1", "u")) == NotHeld("expired")
 
 
-def test_what_was_voided_is_not_adopted() -> None:
+def test_a_voided_grant_is_not_adopted() -> None:
     """A voided grant is not adopted, with or without a foreign record."""
     lock = OneLock()
     lock.ask("w", WRITE)

@@ -58,7 +58,7 @@ def plain(record: Doorman) -> dict[str, Any]:
     return read
 
 
-def test_what_is_stored_is_read_back() -> None:
+def test_a_stored_doorman_is_read_back_equal() -> None:
     """A doorman is read back equal in every field."""
     record = full()
     assert codec.loads(codec.dumps(record)) == record
@@ -182,7 +182,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
-def test_what_is_not_ours_is_refused(text: str) -> None:
+def test_a_record_of_another_format_is_refused(text: str) -> None:
     """A lock that guesses would let two holders in."""
     with pytest.raises(BadRecord):
         codec.loads(text)

@@ -307,7 +307,7 @@ def test_a_task_that_joins_an_entry_waits_through_an_outage() -> None:
     assert list(it.waiters) == [second]
 
 
-def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
+def test_a_declined_request_is_repeated_while_there_is_time() -> None:
     """A request that was certainly not carried out leaves nothing to withdraw."""
     it = lane()
     it.join(first := waiter("a"))
@@ -320,7 +320,7 @@ def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
     assert it.leave(first) is None
 
 
-def test_what_the_store_said_last() -> None:
+def test_the_last_reply_to_a_waiter() -> None:
     it = lane()
     it.join(first := waiter("a"))
     assert it.last_reply_to(first) is None

@@ -533,7 +533,7 @@ def test_a_poller_learns_when_to_ask() -> None:
     assert (live.grants, foreign) == ((), None)
 
 
-def test_what_is_stored_is_read_back() -> None:
+def test_a_stored_doorman_is_read_back_equal() -> None:
     semaphore = Semaphore()
     semaphore.take("a", "a1", "a2", lock_delay=5)
     semaphore.take("b", limit=7)

@@ -45,7 +45,7 @@ def test_a_release_carries_the_next_acquire() -> None:
     assert (lock.holders, lock.queue) == (["b"], [])
 
 
-def test_what_a_release_carries_passes_nobody() -> None:
+def test_an_acquire_carried_by_a_release_overtakes_nobody() -> None:
     """The other client is called, and the reply says how long it is awaited."""
     lock = OneLock()
     lock.ask("g", WRITE, "a")

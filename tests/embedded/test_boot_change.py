@@ -116,7 +116,7 @@ async def test_the_keeper_opens_while_there_are_no_descriptors(url: str) -> None
         held.check()
 
 
-async def test_what_the_directory_says(tmp_path: Path) -> None:
+async def test_the_boot_file_of_a_directory(tmp_path: Path) -> None:
     """Blank after a power cut, it says nothing; anything else is not to be guessed."""
     url, path = tmp_path.as_uri(), tmp_path / ".boot"
     for left in (b"", b"\0" * 512):

@@ -83,7 +83,7 @@ def test_json_says_each_name_whole(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_is_shown_can_be_shown_and_ended_alone(url: str, kind: str) -> None:
+def test_a_listed_lock_can_be_shown_and_broken_alone(url: str, kind: str) -> None:
     text = HOSTILE[kind]
     if len(text) > 60 or "\0" in text:
         return  # cut where it is stored, or no argument of a process

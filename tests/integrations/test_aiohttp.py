@@ -236,7 +236,7 @@ async def test_locks_are_added_once() -> None:
 
 
 @pytest.mark.parametrize("given", ["sqlite:///x.db", connect, None], ids=type)
-async def test_what_is_no_connect(given: object) -> None:
+async def test_add_locks_without_connect_is_refused(given: object) -> None:
     with pytest.raises(ConfigurationError, match=r"add_locks\(app, connect\(…\)\)"):
         add_locks(web.Application(), given)  # type: ignore[arg-type]
 

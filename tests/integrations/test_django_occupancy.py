@@ -162,7 +162,7 @@ async def test_where_nothing_is_committed_nobody_would_see_it(
             assert await books.try_occupy(BOOK) is None
 
 
-async def test_what_is_missing(tmp_path: Path) -> None:
+async def test_missing_tables_are_reported(tmp_path: Path) -> None:
     alias = database(f"sqlite:///{tmp_path}/empty.sqlite3")
     with pytest.raises(Unsupported, match=r"manage\.py migrate tests"):
         await occupancies(KeyedRecord, database=alias).occupy(BOOK)

@@ -95,7 +95,7 @@ async def test_messages_come_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1000), (1400, 1000), (300_000, 3)])
-async def test_what_is_read_ahead_is_bounded(size: int, count: int) -> None:
+async def test_the_body_read_ahead_is_bounded(size: int, count: int) -> None:
     shop, line = Shop(), Line(*parts(size, count))
     most = MAX_READ_AHEAD // (size + MESSAGE_SIZE) + 1
     async with shop.served() as clients:

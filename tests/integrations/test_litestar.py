@@ -176,7 +176,7 @@ async def test_a_handler_of_the_users_goes_before() -> None:
     assert (answer.status_code, answer.text) == (599, "forced")
 
 
-async def test_what_does_not_fit_is_refused() -> None:
+async def test_a_template_that_does_not_fit_its_route_is_refused() -> None:
     @get("/orders/{other:int}")
     @hold("order:{id:int}")
     async def misnamed(request: AnyRequest) -> None: ...

@@ -78,7 +78,7 @@ async def test_a_block(
     assert wait.end_time <= hold.start_time
 
 
-async def test_what_is_not_obtained(
+async def test_an_attempt_without_a_grant(
     locks: Locks, exported: InMemorySpanExporter
 ) -> None:
     await fail_thrice(locks.mutex("order", 1))
@@ -134,7 +134,7 @@ def numbers(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], fl
 ORDER = "order", "write"
 
 
-async def test_what_is_so_now(locks: Locks, reader: InMemoryMetricReader) -> None:
+async def test_the_current_gauges(locks: Locks, reader: InMemoryMetricReader) -> None:
     mutex = locks.mutex("order", 1)
 
     async def wait() -> None:

@@ -35,7 +35,9 @@ async def test_a_mode_that_is_none(bad: Any) -> None:  # noqa: ANN401 - of any t
 
 
 @on_asyncio
-async def test_what_cannot_be_locked(alchemy_shop: AlchemySite) -> None:
+async def test_rows_that_cannot_be_locked_are_refused(
+    alchemy_shop: AlchemySite,
+) -> None:
     bare = Table("bare", MetaData(), Column("id", Integer, primary_key=True))
     pair = Table(
         "pair", MetaData(), *(Column(n, Integer, primary_key=True) for n in "ab")

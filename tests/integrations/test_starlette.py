@@ -154,7 +154,7 @@ async def test_a_server_that_stops_answers_its_waiters() -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-async def test_what_does_not_fit_is_refused_at_the_start() -> None:
+async def test_a_template_that_does_not_fit_is_refused_at_the_start() -> None:
     app = app_with(Route("/orders/{other}", number_handler))
     with pytest.raises(ConfigurationError, match=r"needs \{id\}"):
         async with app.router.lifespan_context(app):

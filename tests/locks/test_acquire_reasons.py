@@ -34,7 +34,7 @@ async def test_a_reason_that_no_store_can_hold_changes_nothing(
             pass
 
 
-def test_what_is_let_through() -> None:
+def test_allowed_reasons() -> None:
     for reason in ("", "für Jürgen", "two\nlines", "x" * MAX_REASON):
         assert check_reason(reason) == reason
 

@@ -75,7 +75,7 @@ async def test_one_that_is_not_to_be_cancelled_goes_on(locks: Locks) -> None:
     assert body.error is None
 
 
-async def test_what_is_guarded_is_cancelled(locks: Locks) -> None:
+async def test_guarded_bodies_are_cancelled_by_closing(locks: Locks) -> None:
     held = await locks.mutex("order", 1).acquire()
     raised: list[BaseException] = []
 
@@ -93,7 +93,7 @@ async def test_what_is_guarded_is_cancelled(locks: Locks) -> None:
 
 
 @pytest.mark.parametrize("on_lost", ["raise", "flag"])
-async def test_what_was_lost_before_is_lost(
+async def test_a_grant_lost_before_closing_is_lost(
     locks: Locks, on_lost: Literal["raise", "flag"]
 ) -> None:
     async with Body(locks.mutex("order", 1, on_lost=on_lost)) as body:

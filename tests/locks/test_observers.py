@@ -98,7 +98,7 @@ async def test_by_hand(locks: Locks, recorder: Recorder) -> None:
     assert recorder.so_far() == [ASKED, OBTAINED, RELEASED]
 
 
-async def test_what_is_not_obtained(locks: Locks, recorder: Recorder) -> None:
+async def test_an_attempt_without_a_grant(locks: Locks, recorder: Recorder) -> None:
     mutex = locks.mutex("order", 1)
     scope = anyio.CancelScope()
 
@@ -246,7 +246,7 @@ async def test_one_that_fails_is_not_in_the_way(
 
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")
-async def test_what_is_none() -> None:
+async def test_an_object_that_is_no_observer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not an observer"):
         _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
     for alone in (Recorder(), None, 1):

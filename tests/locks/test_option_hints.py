@@ -73,7 +73,7 @@ def test_a_mistyped_one(option: str, meant: str) -> None:
     assert message_for(option) == f"unknown option {option!r}; did you mean {meant!r}?"
 
 
-def test_what_is_like_nothing() -> None:
+def test_an_unknown_option_lists_the_known_ones() -> None:
     assert "known: fair, lease, lock_delay" in message_for("nonsense")
 
 

@@ -418,7 +418,7 @@ async def test_another_task_waits_for_a_candidate_that_leads(locks: Locks) -> No
     assert fences == [fence]
 
 
-async def test_what_is_refused(locks: Locks) -> None:
+async def test_unsupported_uses_are_refused(locks: Locks) -> None:
     async def coroutine(_: Leader) -> None: ...
 
     with pytest.raises(ConfigurationError, match="would not be awaited"):

@@ -100,7 +100,7 @@ async def test_update_gives_a_new_score_and_the_same_fence(
             await pool.update(held)
 
 
-async def test_what_is_no_held(place: Place) -> None:
+async def test_objects_that_are_no_held_are_refused(place: Place) -> None:
     async with proxies(place, "a") as pool:
         for wrong in (None, "a", pool):
             for call in (pool.update, pool.release):

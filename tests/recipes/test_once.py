@@ -333,7 +333,7 @@ async def test_a_store_that_stays_down(
     assert await rival.once("report", job, period=DAY)
 
 
-async def test_what_stays_refused_is_raised(
+async def test_a_lasting_refusal_is_raised(
     store: FaultyMemory, locks: Locks, job: Job
 ) -> None:
     store.link.fate = lambda _: Fate.FORBID
@@ -566,7 +566,7 @@ async def test_a_failed_run_ends_when_its_lock_is_free(
         ({"period": 60, "patience": None}, "patience must be a number"),
     ],
 )
-async def test_what_is_refused(
+async def test_unsupported_uses_are_refused(
     locks: Locks, terms: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

@@ -109,7 +109,7 @@ async def test_a_release_that_failed_is_asked_again(
 
 @pytest.mark.parametrize("name", ["a", None])
 @pytest.mark.parametrize("timeout", [0, 5])
-async def test_what_could_not_be_taken_back_is_taken_back_later(
+async def test_a_failed_withdrawal_is_repeated_later(
     start_redis: StartRedis, name: str | None, timeout: float
 ) -> None:
     """Cancelled while its answer is on the way, and nothing gets through."""

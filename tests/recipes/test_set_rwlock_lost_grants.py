@@ -155,7 +155,7 @@ async def test_readers_are_void_once_a_writer_was_there(
             assert fresh_redis.ask("SCARD", READ_KEY) == 1
 
 
-async def test_what_is_known_of_readers_stays_while_they_are_there(
+async def test_the_record_of_readers_is_kept_while_they_hold(
     fresh_redis: RedisServer,
 ) -> None:
     """The set knows no expiry: without the others they would be there for ever."""

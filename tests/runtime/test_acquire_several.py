@@ -70,7 +70,7 @@ async def test_all_is_asked_before_anything_is_answered(
     assert [type(command) for command in link.sent] == [Acquire] * 3 + [Release] * 3
 
 
-async def test_what_is_not_free_is_waited_for_in_order(
+async def test_locks_that_are_not_free_are_waited_for_in_order(
     locks: Locks, near: Locks
 ) -> None:
     """One is taken: the others go back, and all are acquired one by one."""

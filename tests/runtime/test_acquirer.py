@@ -89,7 +89,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[Hindered]:
 
 
 @pytest.mark.parametrize("timeout", [10, None])
-async def test_what_passes_in_time_is_waited_for(
+async def test_a_passing_error_is_waited_for(
     slept: list[Hindered], timeout: float | None
 ) -> None:
     taking = Hindered(hidden(0.5), until=4)

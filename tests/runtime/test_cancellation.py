@@ -131,12 +131,12 @@ async def hides(locks: Locks, free: Free, raised: Raised) -> None:
 
 
 @pytest.mark.parametrize("broken", [leaks, hides])
-async def test_what_is_broken_is_found(store: Open, broken: History) -> None:
+async def test_a_broken_history_is_found(store: Open, broken: History) -> None:
     with pytest.raises(AssertionError):
         await cut_everywhere(store, broken, None, by_scope, late=False)
 
 
 @pytest.mark.only_on("asyncio", "its own cancellation")
-async def test_what_swallows_is_found(store: Open) -> None:
+async def test_a_swallowed_cancellation_is_found(store: Open) -> None:
     with pytest.raises(AssertionError, match="swallowed"):
         await cut_everywhere(store, swallows, None, natively(1), late=False)

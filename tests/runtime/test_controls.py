@@ -38,7 +38,7 @@ Control = tuple[Breaks, dict[str, Any]]
 
 CONTROLS: dict[ModuleType, dict[str, Control]] = {
     test_loss: {
-        "test_what_is_not_seen_is_not_broken": (client.anything_is_seen, {}),
+        "test_unseen_holders_are_not_broken": (client.anything_is_seen, {}),
         "test_error_beside_the_cancellation_is_kept": (client.losses_go_first, {}),
         "test_error_while_being_cancelled_is_kept": (client.losses_go_first, {}),
         "test_body_that_never_awaits_gets_the_loss_at_its_end": (
@@ -72,12 +72,15 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             client.the_closed_is_used,
             {},
         ),
-        "test_what_has_expired_does_not_ask_again": (client.the_ended_are_upgraded, {}),
+        "test_an_expired_grant_does_not_ask_for_its_upgrade": (
+            client.the_ended_are_upgraded,
+            {},
+        ),
         "test_an_ended_upgrade_is_not_polled_for": (
             client.who_left_is_looked_for,
             {},
         ),
-        "test_what_was_released_is_not_upgraded": (client.any_grant_is_used, {}),
+        "test_a_released_grant_is_not_upgraded": (client.any_grant_is_used, {}),
         "test_a_reader_is_upgraded_once": (client.endings_are_forgotten, {}),
         "test_a_grant_is_lost_during_its_conversion": (
             client.the_lost_are_moved,
@@ -109,7 +112,10 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             client.several_are_asked_in_turn,
             {},
         ),
-        "test_what_is_not_free_is_waited_for_in_order": (client.the_rest_is_kept, {}),
+        "test_locks_that_are_not_free_are_waited_for_in_order": (
+            client.the_rest_is_kept,
+            {},
+        ),
         "test_the_time_runs_out_while_the_store_is_silent": (
             client.several_have_no_timeout,
             {},

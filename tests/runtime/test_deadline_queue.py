@@ -80,7 +80,7 @@ def test_a_lease_is_due_at_its_time_and_once(lease: Lease) -> None:
 
 
 @pytest.mark.parametrize("how", ["released", "lost"])
-def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
+def test_ended_leases_leave_the_deadline_queue(lease: Lease, how: str) -> None:
     """It may have been due in a year."""
     agenda = DeadlineQueue()
     agenda.put(lease, 3e7)

@@ -91,7 +91,9 @@ async def test_after_its_end(
 
 
 @pytest.mark.only_on("asyncio", "a control needs one loop")
-async def test_what_does_not_end_is_heard(locks: Locks, event_log: EventLog) -> None:
+async def test_a_lease_that_does_not_end_is_renewed(
+    locks: Locks, event_log: EventLog
+) -> None:
     """The control: a lease that only says that it has ended is renewed on."""
     lock = locks.mutex("ended", "detach", lease=LEASE, on_lost=event_log.lost.append)
     held = await lock.acquire()

@@ -173,7 +173,7 @@ async def test_a_grant_that_somebody_may_not_want(
     assert [d async for d in near.list()] == []
 
 
-async def test_what_failed_is_not_taken_back() -> None:
+async def test_failed_requests_are_not_withdrawn() -> None:
     """Nor remembered: a store that is away for long would fill the memory."""
     closing, taken_back = InFlightGrants(), list[str]()
     with pytest.raises(KeyError), closing.under(lambda: taken_back.append("failed")):

@@ -76,7 +76,7 @@ async def test_its_owner_closes_while_another_task_waits(
         await locks.aclose()
 
 
-async def test_what_has_expired_does_not_ask_again(
+async def test_an_expired_grant_does_not_ask_for_its_upgrade(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """Though the keeper has not reported the loss yet."""
@@ -110,7 +110,7 @@ async def test_an_ended_upgrade_is_not_polled_for(
         await held.release()
 
 
-async def test_what_was_released_is_not_upgraded(locks: Locks, near: Locks) -> None:
+async def test_a_released_grant_is_not_upgraded(locks: Locks, near: Locks) -> None:
     reader = await locks.rwlock(*NAME).reader.acquire()
     await reader.release()
     other = await near.rwlock(*NAME).writer.acquire()

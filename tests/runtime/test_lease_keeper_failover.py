@@ -106,7 +106,7 @@ def test_all_that_is_kept_is_renewed_at_once(setup: KeeperSetup) -> None:
     assert (unknown.state, unknown.reason) == (LeaseState.LOST, "expired")
 
 
-def test_what_has_no_end_is_renewed_at_each_failover(setup: KeeperSetup) -> None:
+def test_endless_grants_are_renewed_at_each_failover(setup: KeeperSetup) -> None:
     """And at no other time; a released one not any more."""
     kept = setup.grants("kept", LeaseTerms(None), setup.clock.now())
     other = setup.grants("other", LeaseTerms(None), setup.clock.now())

@@ -71,7 +71,7 @@ async def test_closed_without_a_keeper(
     assert not caplog.records
 
 
-async def test_what_needs_no_keeper(
+async def test_endless_grants_need_no_keeper(
     locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RefusedThreads(monkeypatch, "keeper", FOR_EVER)

@@ -29,7 +29,7 @@ async def force(locks: Locks) -> None:
         assert await locks.force_release(seen, reason="test") == 1
 
 
-async def test_what_is_not_seen_is_not_broken(locks: Locks) -> None:
+async def test_unseen_holders_are_not_broken(locks: Locks) -> None:
     for wrong in (None, "order/1", resource(*NAME)):
         with pytest.raises(ConfigurationError, match="takes a LockInfo"):
             await locks.force_release(wrong, reason="test")  # type: ignore[arg-type]

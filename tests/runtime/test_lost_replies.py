@@ -111,7 +111,7 @@ async def test_uncertain_when_nothing_comes_back(
     assert holder.holder == caught.value.holder
 
 
-async def test_what_was_adopted_unheard_is_given_back(
+async def test_an_adoption_with_a_lost_reply_is_withdrawn(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The answer was lost: withdrawn by the new ticket; the old one is no good."""
@@ -124,7 +124,7 @@ async def test_what_was_adopted_unheard_is_given_back(
         await locks.adopt(ticket)
 
 
-async def test_what_was_not_adopted_can_be(
+async def test_a_ticket_of_a_lost_adoption_can_be_adopted(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The request never arrived: the ticket is as good as before."""

@@ -175,7 +175,7 @@ async def test_locks_opened_anew_leave_nothing(url: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_growing_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_queue.WaitQueueRegistry, "_sweep", lambda _: None)
     monkeypatch.setattr("tests.runtime.test_memory_growth.PATIENCE", 0)
     async with connect("memory://growing") as locks:

@@ -77,7 +77,7 @@ def test_versions_are_read_from_the_programs(
 
 
 @pytest.mark.parametrize("word", ["redis", "redis=sid", "redis=sid/", "rediss=sid/x"])
-def test_what_is_not_a_choice_is_refused(
+def test_an_invalid_choice_of_servers_is_refused(
     monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     monkeypatch.setenv(chosen.SERVERS, word)

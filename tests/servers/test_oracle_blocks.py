@@ -99,7 +99,7 @@ async def test_a_bind_that_goes_in_and_out(user: OracleUser) -> None:
             assert both.getvalue() == expected
 
 
-async def test_what_is_only_written_starts_empty(user: OracleUser) -> None:
+async def test_variables_only_written_start_empty(user: OracleUser) -> None:
     block = "BEGIN IF :go = 1 THEN :out := 'said'; END IF; END;"
     async with session(user) as c:
         cursor = c.cursor()

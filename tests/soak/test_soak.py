@@ -200,7 +200,7 @@ def test_how_many_passed(tmp_path: Path) -> None:
     assert judge.compared == 3
 
 
-def test_what_is_written_while_it_reads_is_judged_later(tmp_path: Path) -> None:
+def test_events_written_during_a_read_are_judged_later(tmp_path: Path) -> None:
     """A release that was written to a file read early is not missed."""
     (tmp_path / "faults.jsonl").touch()
     judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0))

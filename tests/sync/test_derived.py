@@ -62,7 +62,7 @@ def test_every_member_is_there(cls: derive.Derived) -> None:
 
 
 @pytest.mark.parametrize("left_out", [*derive.LEFT_OUT, *derive.BY_HAND])
-def test_what_is_left_out_exists(left_out: str) -> None:
+def test_members_left_out_exist(left_out: str) -> None:
     name, _, member = left_out.partition(".")
     (cls,) = (c.source for c in derive.CLASSES if c.source.__name__ == name)
     assert hasattr(cls, member)

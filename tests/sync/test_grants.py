@@ -253,7 +253,7 @@ def test_all_locks_share_a_thread() -> None:
         assert loops() == 1
 
 
-def test_what_is_not_closed_is_closed_when_dropped(tmp_path: object) -> None:
+def test_a_dropped_locks_is_closed(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/locks.db"
     locks = connect(url)
     kept = locks.mutex("order", 1).acquire()
@@ -311,7 +311,7 @@ def test_row_locks(tables: str) -> None:
         assert row.grants() == ()
 
 
-def test_what_is_lost_before_its_body_is_given_back(locks: Locks) -> None:
+def test_a_grant_lost_before_its_body_is_released(locks: Locks) -> None:
     """The store may still count it as held, and no body will leave it."""
     lock = locks.mutex("order", 1, lease=300)
     held = lock.acquire()

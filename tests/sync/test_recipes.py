@@ -138,7 +138,7 @@ class TestOnce:
         gc.collect()
         until(lambda: not locks.mutex("once", "report").locked(), "given back")
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def job() -> None: ...
 
         for call in (
@@ -294,7 +294,7 @@ class TestLeader:
             leader.elected()
             locks.close()
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def callback(_: Leader) -> None: ...
 
         for options in ({"on_elected": callback}, {"on_deposed": 3}, {"lease": None}):
@@ -335,7 +335,7 @@ class TestDecorators:
         with locks.rwlock("order", 5).reader.acquire(), ThreadPoolExecutor() as pool:
             assert pool.submit(show, 5).result(20) == "read"
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def job(order_id: int) -> int:
             return order_id
 

@@ -36,7 +36,7 @@ def answered(error: Exception | None = None) -> Pending[Reply]:
         (Fate.LOSE, 1, BackendUnavailable),
     ],
 )
-def test_what_becomes_of_a_command(
+def test_the_fate_of_a_command(
     fate: Fate, done: int, error: type[Exception] | None
 ) -> None:
     carried: list[int] = []
@@ -114,7 +114,7 @@ def test_renewals() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_only_looks_is_passed_on() -> None:
+async def test_reads_are_passed_on() -> None:
     async with FaultyMemory().connect() as locks, locks.mutex("order", 42):
         with anyio.fail_after(10):
             assert [seen.resource_id async for seen in locks.list()] == ["42"]

@@ -111,9 +111,7 @@ async def test_every_reader_loses_it(
         assert (ours.lost, theirs.lost, other.lost) == ("expired", "expired", None)
 
 
-async def test_what_nobody_holds_cannot_be_lost(
-    store: FaultyMemory, locks: Locks
-) -> None:
+async def test_a_free_lock_cannot_be_lost(store: FaultyMemory, locks: Locks) -> None:
     with pytest.raises(LookupError, match="order/42"):
         store.lose(*NAME)
     async with locks.mutex(*NAME):
@@ -208,7 +206,7 @@ async def test_nothing_arrives(store: FaultyMemory, locks: Locks, rival: Locks) 
         assert await rival.mutex(*NAME).locked()
 
 
-async def test_what_is_released_meanwhile_ends_with_its_lease(
+async def test_a_release_during_an_outage_ends_with_the_lease(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     held = await locks.mutex(*NAME).acquire()

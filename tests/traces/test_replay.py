@@ -33,7 +33,7 @@ def story() -> list[Request]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_the_core_does_is_accepted(seed: int) -> None:
+def test_histories_of_the_core_are_accepted(seed: int) -> None:
     replies, difference = replay(tell(seed, LENGTH), SQLITE)
     assert difference is None
     assert len(replies) == LENGTH

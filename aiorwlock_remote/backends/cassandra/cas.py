@@ -79,7 +79,7 @@ class CassandraCas:
       is not known yet), no further fence is counted from it
       (test_a_reader_of_another_process_gets_the_true_fence).
     * If a swap fails after its transaction was carried out, no grant of the swap stays
-      in the row (test_what_hides_a_grant_for_an_hour).
+      in the row (test_writes_that_hide_a_grant_for_an_hour).
     """
 
     def __init__(

@@ -335,7 +335,7 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
     # the disk. In WAL mode it reaches the disk before any later commit, and a process
     # that is killed takes nothing with it (test_sqlite_power_cut.py:
-    # test_what_is_given_back_is_not_synced).
+    # test_a_release_is_not_synced).
     return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
 
 

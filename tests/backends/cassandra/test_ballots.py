@@ -147,7 +147,7 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
     assert requests == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
 
 
-def test_what_fails_fails_for_all(
+def test_a_failed_read_of_ballots_fails_for_all(
     ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
@@ -190,7 +190,7 @@ def test_groups_name_nothing_else() -> None:
     assert len(groups) == 4
 
 
-def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
+def test_vain_early_reads_become_ever_rarer() -> None:
     luck, tried = EarlyReadHeuristic(), list[int]()
     for turn in range(1000):
         if luck.tries():

@@ -22,7 +22,7 @@ def test_one_wake_for_all_that_lie_ready() -> None:
     assert got[-1] == 5
 
 
-def test_what_comes_meanwhile_is_not_forgotten() -> None:
+def test_callbacks_added_meanwhile_run_too() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 

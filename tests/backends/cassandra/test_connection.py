@@ -137,7 +137,7 @@ def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
     assert exactly(far, 16) == b"firstsecondthird"
 
 
-def test_what_has_time_goes_with_what_has_none(
+def test_requests_of_one_turn_are_sent_together(
     loop: FakeLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     """Of one turn, whichever of them was asked first."""
@@ -173,7 +173,7 @@ def test_others_than_the_loop_do_not_wait_for_its_turn(
     thread.join(PATIENCE)
 
 
-def test_what_the_socket_does_not_take_the_helper_sends(
+def test_bytes_that_the_socket_refuses_are_sent_by_the_helper(
     near: ReadConnection, far: socket
 ) -> None:
     near.push(b"x" * LARGE)

@@ -105,7 +105,7 @@ def test_worth_another_try(exc: Exception) -> None:
     assert not error.nothing_done
 
 
-def test_what_the_driver_calls_its_connection_is_left_out() -> None:
+def test_the_drivers_name_of_a_connection_is_left_out() -> None:
     message = (
         "Connection <ReadConnection(139830) 10.0.0.1:9042 (closed)> is already closed"
     )

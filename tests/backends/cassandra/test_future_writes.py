@@ -103,7 +103,7 @@ async def enters(locks: Locks, kind: str, key: int, patience: float) -> Held | b
 
 @pytest.mark.slow
 @pytest.mark.only_on("asyncio", "the server is what is tested")
-async def test_what_hides_a_grant_for_an_hour(
+async def test_writes_that_hide_a_grant_for_an_hour(
     keyspace: Keyspace, options: Options
 ) -> None:
     """No acquire is granted, the error names the cell, and nothing is left behind."""
@@ -133,7 +133,7 @@ async def test_what_hides_a_grant_for_an_hour(
 
 @pytest.mark.slow
 @pytest.mark.only_on("asyncio", "the server is what is tested")
-async def test_what_hides_a_grant_for_a_second(
+async def test_writes_that_hide_a_grant_for_a_second(
     keyspace: Keyspace, options: Options
 ) -> None:
     """It is waited for; who is in then is seen by everybody, with a true fence."""

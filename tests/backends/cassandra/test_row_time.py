@@ -243,7 +243,7 @@ def test_a_wall_clock_set_back_turns_nothing_back() -> None:
     assert earliest_now(WrittenAt(7, START, 5), 5, START - 10**12, SKEW) == 7
 
 
-def test_what_is_waited_for_is_not_forgotten() -> None:
+def test_the_time_of_a_row_waited_for_is_not_forgotten() -> None:
     """Else a busy process would never know how long a lease has been there."""
     memory, waited = VersionClock(), UUID(int=0)
     memory.add(waited, WrittenAt(0, START, 5))

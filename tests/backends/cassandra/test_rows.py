@@ -135,7 +135,7 @@ def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
     assert step.record.last == BALLOT + 2
 
 
-def test_what_is_true_already_stays() -> None:
+def test_fences_that_are_counted_already_stay() -> None:
     ended = (LossNote(1, "*", "forced"), LossNote(BALLOT, "*", "forced"))
     doorman = Doorman(last=BALLOT + 3, endings=ended)
     found = counted_from(doorman, BALLOT)

@@ -86,7 +86,7 @@ def test_a_request_just_before_the_helper_sleeps_is_seen(
     assert line.was_read.wait(PATIENCE)
 
 
-def test_what_the_loop_has_read_is_not_read_again(
+def test_bytes_read_by_the_loop_are_not_read_again(
     reader: SocketReader, line: FakeConnection
 ) -> None:
     reader.expect()

@@ -41,7 +41,7 @@ def one_row(keyspace: Keyspace, options: Options) -> OneRow:
 
 
 @both_layouts
-async def test_what_a_lock_costs(counted: CountingBackend) -> None:
+async def test_the_transactions_of_a_lock(counted: CountingBackend) -> None:
     """One transaction to enter and one to leave, whatever kind of lock it is."""
     async with connect(counted) as locks:
         for lock in (

@@ -46,7 +46,7 @@ def test_only_what_is_idle(tmp_path: Path) -> None:
     assert before - names(tmp_path) == {"thing,0.doorman"}
 
 
-def test_what_killed_processes_left(tmp_path: Path) -> None:
+def test_files_left_by_killed_processes_are_purged(tmp_path: Path) -> None:
     client = ResourceClient(tmp_path)
     (tmp_path / ".new-4711").touch()
     (tmp_path / "thing,1.doorman").touch()

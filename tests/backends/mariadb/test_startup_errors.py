@@ -252,7 +252,7 @@ async def test_silence_ends_in_time() -> None:
 
 
 @one_loop
-async def test_what_the_doctor_finds(db_tables: str, product: Product) -> None:
+async def test_the_findings_of_doctor(db_tables: str, product: Product) -> None:
     async with connect(db_tables) as locks:
         found = {finding.name: finding async for finding in locks.examine()}
     version = found["server"].value

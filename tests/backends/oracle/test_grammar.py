@@ -80,7 +80,7 @@ def test_grants_and_tables() -> None:
         "UPDATE t SET (a = 1 WHERE b = 2",
     ],
 )
-def test_what_is_not_oracle_is_found(text: str) -> None:
+def test_statements_that_are_no_oracle_are_found(text: str) -> None:
     """The control: the parser refuses, or writes it otherwise."""
     try:
         again = parsed(text).sql(dialect="oracle")

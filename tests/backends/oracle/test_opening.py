@@ -165,7 +165,7 @@ async def test_opening_writes_nothing(user: OracleUser) -> None:
     assert run(user, "SELECT resource_type FROM doormans") == []
 
 
-async def test_what_the_doctor_says(user: OracleUser) -> None:
+async def test_the_report_of_doctor(user: OracleUser) -> None:
     async with opened(user.url) as store:
         assert isinstance(store, Diagnosable)
         found = {finding.name: finding async for finding in store.examine()}
@@ -210,7 +210,7 @@ async def test_the_thick_mode(
     assert "init_oracle_client" in error.hint
 
 
-def test_what_is_no_pool() -> None:
+def test_an_object_that_is_no_pool_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="create_pool_async"):
         OracleBackend(object())  # type: ignore[arg-type]
 

@@ -50,7 +50,9 @@ async def test_a_readers_writer_lock_is_one_and_one(
         assert trips(user) == 2
 
 
-async def test_what_another_process_used_costs_one_more(user: OracleUser) -> None:
+async def test_a_lock_used_by_another_process_costs_one_round_trip_more(
+    user: OracleUser,
+) -> None:
     async with connect(user.url) as locks, connect(user.url) as others:
         async with locks.mutex("order", 1):
             pass

@@ -128,7 +128,7 @@ async def test_an_unverified_certificate_is_logged(
         ("?tls=yes&ca_file=/nowhere/ca.pem", "certificates for h:1521/S cannot be"),
     ],
 )
-async def test_what_cannot_be_used(query: str, said: str) -> None:
+async def test_unusable_tls_options_are_refused(query: str, said: str) -> None:
     """The error comes before any connection is made."""
     error = await refused(f"oracle://u:p@h/S{query}")
     assert isinstance(error, ConfigurationError)

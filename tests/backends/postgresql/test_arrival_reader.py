@@ -55,7 +55,7 @@ def test_many_that_come_at_once_are_two_reads() -> None:
     assert len(holder.reads) == 2
 
 
-def test_what_was_found_with_the_last_one_is_enough() -> None:
+def test_arrivals_during_a_read_cost_one_more_read() -> None:
     holder = Holder(state("a"))
     for version in "bc":
         holder.newcomers.arrived(ORDER, version)

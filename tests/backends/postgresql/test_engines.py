@@ -98,7 +98,7 @@ async def test_no_connection_is_left(engine: AsyncEngine) -> None:
         pass
 
 
-async def test_what_it_says_when_it_cannot_connect(database: str) -> None:
+async def test_errors_of_an_engine_that_cannot_connect(database: str) -> None:
     nowhere = f"postgresql+asyncpg://me@{IP}:{free_port()}/app"
     for url, error, message in (
         (driven(f"{database}x"), Unsupported, "does not exist"),

@@ -130,7 +130,7 @@ async def refused(given: object) -> None:
                 pass
 
 
-async def test_what_the_pool_does_with_it_afterwards_changes_no_answer(
+async def test_the_reset_of_a_returned_connection_changes_no_reply(
     tables: str,
 ) -> None:
     """It resets it: a request of its own, which may fail or never be answered."""

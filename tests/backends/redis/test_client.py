@@ -158,7 +158,7 @@ async def test_a_connection_in_the_making_is_closed(fresh_redis: RedisServer) ->
                 await locks.mutex("order", 1).locked()
 
 
-async def test_what_is_not_such_a_client() -> None:
+async def test_objects_that_are_no_redis_client_are_refused() -> None:
     sentinel = Sentinel([("localhost", 26379)])  # type: ignore[no-untyped-call]
     cases: list[tuple[Any, str]] = [
         (RedisCluster("localhost", 1), "cluster"),

@@ -67,7 +67,7 @@ def test_a_call_starts_the_search_for_a_lost_node(
     setup.every_task_is_cancelled()
 
 
-def test_what_is_refused_by_a_node_that_we_leave_is_answered(
+def test_a_call_refused_by_a_node_that_is_left_is_answered(
     setup: ClusterSetup,
 ) -> None:
     setup.we_close()
@@ -76,7 +76,7 @@ def test_what_is_refused_by_a_node_that_we_leave_is_answered(
     setup.all_goes_well()
 
 
-def test_what_is_refused_by_a_node_that_was_too_slow_is_answered(
+def test_a_call_refused_by_a_slow_node_is_answered(
     setup: ClusterSetup,
 ) -> None:
     """While its connection is being closed."""
@@ -90,7 +90,7 @@ def test_what_is_refused_by_a_node_that_was_too_slow_is_answered(
     setup.all_goes_well()
 
 
-def test_what_waits_for_a_silent_node_when_we_close_is_answered(
+def test_a_call_at_a_silent_node_is_answered_at_closing(
     setup: ClusterSetup,
 ) -> None:
     """It was refused; whether that node has more to say is not known yet."""
@@ -107,7 +107,7 @@ def test_what_waits_for_a_silent_node_when_we_close_is_answered(
 
 
 @pytest.mark.parametrize("further", [False, True])
-def test_what_must_go_goes_where_its_slot_went_while_we_closed(
+def test_a_release_follows_its_slot_during_closing(
     setup: ClusterSetup, *, further: bool
 ) -> None:
     """The map comes before the connection to that node, which has lost it again."""

@@ -85,7 +85,7 @@ def test_stories(redis_server: RedisServer, seed: int) -> None:
     assert not rare, comparison.seen
 
 
-def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> None:
     tell(redis_server, str)
 
 

@@ -137,7 +137,7 @@ FAULTS = (
 )
 
 
-def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> None:
     """The meta-check: it is the planted faults that make the controls fail."""
     tell(redis_server, str)
 

@@ -53,7 +53,7 @@ async def test_calls_wait_for_the_next_connection_in_order(
         assert heard.reconnects == 1
 
 
-async def test_what_was_never_sent_fails_in_time_unless_it_must_go(
+async def test_an_unsent_call_fails_in_time_unless_it_is_a_release(
     start_redis: StartRedis,
 ) -> None:
     server = start_redis()
@@ -199,7 +199,7 @@ async def test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting(
         await eventually(lambda: heard.messages == [(b"own", b"x")], "heard")
 
 
-async def test_what_was_gathered_in_the_lost_tick_goes_over_the_next(
+async def test_calls_of_the_lost_tick_use_the_next_connection(
     fresh_redis: RedisServer,
 ) -> None:
     async with linked(fresh_redis.url) as link:

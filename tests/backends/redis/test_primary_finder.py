@@ -212,7 +212,7 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
     assert inner.did[2:] == ["close", "run"]
 
 
-def test_what_a_former_primary_answers_is_not_believed(asked: Asked) -> None:
+def test_replies_of_a_former_primary_are_not_believed(asked: Asked) -> None:
     """Another thread learns of the failover while the batch is under way."""
     inner: Any = Batches()
     batches = KeeperChannel(inner, inner, asked.clock, asked.finder)

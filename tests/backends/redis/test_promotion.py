@@ -198,7 +198,7 @@ def test_a_reply_that_tells_nothing_changes_nothing(
         "slave0",
     ],
 )
-def test_what_is_no_address_is_no_replica(entry: str) -> None:
+def test_an_entry_without_address_is_no_replica(entry: str) -> None:
     assert replicas_in(f"{entry}\r\nslave1:ip=::1,port=7\r\n".encode()) == (("::1", 7),)
 
 

@@ -64,7 +64,7 @@ def test_an_error_fails_its_call_alone(talk: Talk) -> None:
     assert second.result() == b"OK"
 
 
-def test_what_the_decoder_raises_fails_its_call_alone(talk: Talk) -> None:
+def test_an_error_of_a_decoder_fails_its_call_alone(talk: Talk) -> None:
     def decode(_: object) -> int:
         raise BadRecord(what="unreadable")
 
@@ -76,7 +76,7 @@ def test_what_the_decoder_raises_fails_its_call_alone(talk: Talk) -> None:
     assert second.result() == 2
 
 
-def test_what_a_callback_raises_harms_nobody(
+def test_an_error_of_a_callback_harms_no_other_call(
     talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, third = (talk.say("X") for _ in range(3))
@@ -118,7 +118,9 @@ def test_pushes_of_other_kinds_take_nobodys_answer(talk: Talk) -> None:
         b"%1\r\n%1\r\n+a\r\n:1\r\n:1\r\n",  # a map as the key of a map
     ],
 )
-def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
+def test_bytes_that_are_no_redis_protocol_end_the_connection(
+    talk: Talk, data: bytes
+) -> None:
     call = talk.say("PING")
     if data.startswith(b"+"):
         data = b"+PONG\r\n" + data

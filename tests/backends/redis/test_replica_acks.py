@@ -206,7 +206,7 @@ async def test_a_user_who_may_not_wait(start_redis: StartRedis) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 1.0, True, "1", None])
-async def test_what_is_no_number_of_replicas(number: object) -> None:
+async def test_invalid_numbers_of_replicas_are_refused(number: object) -> None:
     with pytest.raises(ConfigurationError, match="min_replicas"):
         await connect("memory://", min_replicas=number)  # type: ignore[arg-type]
 

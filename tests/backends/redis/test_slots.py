@@ -106,7 +106,7 @@ def test_the_map() -> None:
         [[0, 5, [b"h", b"x", b"i"]]],
     ],
 )
-def test_what_is_no_map_changes_nothing(answer: object) -> None:
+def test_an_empty_slot_map_changes_nothing(answer: object) -> None:
     """A node that was thrown out answers with an empty one."""
     slots = SlotMap([ONE])
     slots.learn([[0, 16383, [b"10.0.0.2", 7000, b"a"]]], ONE)

@@ -120,7 +120,7 @@ def test_a_node_that_stays_away_is_looked_for_ever_more_seldom() -> None:
     played(play)
 
 
-def test_what_is_refused_for_long_is_no_reason_to_hurry() -> None:
+def test_repeated_refusals_cause_no_hurried_refresh() -> None:
     """CLUSTERDOWN, over and over: those who wait try the node itself."""
 
     async def play(nodes: TwoNodes) -> None:

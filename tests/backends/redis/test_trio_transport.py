@@ -66,7 +66,7 @@ def test_the_same_over_tls(start_redis: StartRedis, certificates: Certificates) 
     await_closed(server)
 
 
-def test_what_could_not_be_sent_is_not_overtaken() -> None:
+def test_unsent_bytes_are_not_overtaken() -> None:
     block = b"x" * 4_000_000
 
     async def main() -> None:

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it
 
 
 @pytest.mark.parametrize("lease", [0.2, None])
-async def test_what_was_forgotten_at_once_can_be_used_again(
+async def test_a_resource_without_fence_memory_can_be_used_again(
     fresh_redis: RedisServer, lease: float | None
 ) -> None:
     """The keys may be over before the script is that says how long they live."""

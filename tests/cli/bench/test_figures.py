@@ -50,13 +50,13 @@ def test_figures_are_in_proportion_to_the_first() -> None:
     assert slow.ratio == pytest.approx(25)
 
 
-def test_what_was_made_to_last_has_no_rate() -> None:
+def test_an_interval_held_on_purpose_has_no_rate() -> None:
     _, held = figures([REQUEST, HELD])
     assert held.per_second is None
     assert held.ratio == pytest.approx(100)
 
 
-def test_what_never_came_to_be_has_no_figures() -> None:
+def test_a_measurement_without_samples_has_no_figures() -> None:
     _, none = figures([REQUEST, NONE])
     assert asdict(none) == {
         "name": "none",

@@ -107,7 +107,7 @@ def test_at_first_it_tells_what_is_there() -> None:
         ),
     ],
 )
-def test_what_changed(
+def test_the_changes_between_two_looks(
     before: list[LockInfo], after: list[LockInfo], expected: list[str]
 ) -> None:
     assert changes_between(before, after) == expected

@@ -113,7 +113,7 @@ def test_at_a_narrow_terminal_nothing_that_break_wants_is_cut() -> None:
             assert word in " ".join(row)
 
 
-def test_what_changed_stands_out_for_a_while() -> None:
+def test_changed_lines_stand_out_for_a_while() -> None:
     view = view_of(order(1, holder()), order(2, holder("b")))
     assert {line.style for line in drawn(view)[2:]} == {PLAIN}
     found = [

@@ -258,7 +258,7 @@ async def test_one_that_does_not_read_is_dropped(
 
 
 @pytest.mark.parametrize("given", ["memory://", None, 7])
-async def test_what_is_no_store(given: object) -> None:
+async def test_objects_that_are_no_store_are_refused(given: object) -> None:
     for board_app in (asgi.board_app, board_of_aiohttp.board_app):
         make: Callable[..., object] = board_app
         with pytest.raises(ConfigurationError):

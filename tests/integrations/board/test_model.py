@@ -67,7 +67,7 @@ def test_a_row() -> None:
     assert (waits["mode"], waits["tasks"], waits["who"]) == ("write", 3, "web-4/4712")
 
 
-def test_what_did_not_change_is_not_sent_again() -> None:
+def test_unchanged_rows_are_not_sent_again() -> None:
     board, viewer = after([order(1, holder()), order(2, *READS)])
     board.answered(
         [
