@@ -32,7 +32,7 @@ CONTRACT = {
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-def test_contract(name: str) -> None:
+def test_every_name_of_the_design_exists(name: str) -> None:
     """Every name of the design is there."""
     thing = getattr(aiorwlock_remote, name)
     assert [n for n in CONTRACT[name].split() if not hasattr(thing, n)] == []

@@ -25,7 +25,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return urls[request.param]
 
 
-async def test_no_worker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_worker_thread_connecting_fails(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = RefusedThreads(monkeypatch, "")
     with pytest.raises(BackendUnavailable, match="no thread could be started"):
         await connect(url)
@@ -50,7 +52,9 @@ async def test_a_sub_interpreter(
     assert "ulimit" not in message
 
 
-async def test_no_watcher(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_watcher_thread_waiters_poll(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first waiter polls; with the second there is one."""
     RefusedThreads(monkeypatch, "watcher")
     async with connect(url) as locks, connect(url) as others:

@@ -21,7 +21,7 @@ def grow(connection: SqliteConnection, pages: int) -> None:
     connection._file._db.execute(f"PRAGMA max_page_count={pages}")
 
 
-def test_nothing_was_done(tmp_path: Path) -> None:
+def test_a_step_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     """The error says so; when there is space again, all is as before."""
     path = tmp_path / "locks.db"
     connection = SqliteConnection(str(path), SystemClock())
@@ -44,7 +44,7 @@ def test_nothing_was_done(tmp_path: Path) -> None:
         assert db.execute("SELECT * FROM mutex_locks").fetchall() == []
 
 
-def test_nothing_was_done_to_a_file_that_others_keep_locked(tmp_path: Path) -> None:
+def test_a_step_on_a_locked_file_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     connection = SqliteConnection(str(path), SystemClock())
     connection.open(1.0)

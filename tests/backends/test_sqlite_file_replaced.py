@@ -38,7 +38,9 @@ def restore(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [remove, restore])
-async def test_all_go_on_with_the_new_file(tmp_path: Path, change: Change) -> None:
+async def test_all_processes_continue_with_the_new_file(
+    tmp_path: Path, change: Change
+) -> None:
     path = tmp_path / "locks.db"
     url = f"sqlite:///{path}"
     async with connect(url, lease=None) as first, connect(url) as second:

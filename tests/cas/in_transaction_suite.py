@@ -198,7 +198,9 @@ class JoinSuite:
                 held.check()
             await user.free()
 
-    async def test_nobody_gets_in_though_it_cannot_be_renewed(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_holds_without_renewals(
+        self, user: User
+    ) -> None:
         """The row lock holds where the lease does not."""
         with Proxy(user.port()) as proxy:
             through = user.url.replace(f":{user.port()}/", f":{proxy.port}/")
@@ -233,7 +235,7 @@ class JoinSuite:
                     await locks.mutex("order", 2).acquire(timeout=1)
                 await locks.aclose()
 
-    async def test_nobody_breaks_it(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_cannot_be_broken(self, user: User) -> None:
         """Who tries is not answered, and changes nothing before it ends."""
         async with connect(user.url) as locks, user.opened() as connection:
             async with user.transaction(connection):

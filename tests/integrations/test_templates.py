@@ -148,7 +148,9 @@ def test_bad_options(hold: Callable[..., object], options: dict[str, Any]) -> No
         (StaleFence(fence=1, highest=2), 412, {}),
     ],
 )
-def test_answers(error: LockError, status: int, headers: dict[str, str]) -> None:
+def test_answers_to_errors(
+    error: LockError, status: int, headers: dict[str, str]
+) -> None:
     answered = answer(error, SeenHolds())
     assert answered is not None
     assert (answered.status, answered.headers) == (status, headers)

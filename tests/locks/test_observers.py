@@ -148,7 +148,7 @@ async def test_a_loss(locks: Locks, recorder: Recorder, *, inside: bool) -> None
     assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "forced")]
 
 
-async def test_moves(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_conversions(locks: Locks, recorder: Recorder) -> None:
     rw = locks.rwlock("order", 1)
     async with rw.writer as held:
         reader = await held.downgrade()
@@ -173,7 +173,7 @@ async def test_a_move_that_cannot_be(locks: Locks, recorder: Recorder) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_passed_on(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_adoptions(locks: Locks, recorder: Recorder) -> None:
     held = await locks.mutex("order", 1).acquire()
     adopted = await locks.adopt(held.detach())
     assert recorder.so_far() == [
@@ -184,14 +184,14 @@ async def test_passed_on(locks: Locks, recorder: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
-async def test_dropped(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_a_dropped_lock(locks: Locks, recorder: Recorder) -> None:
     await locks.mutex("order", 1).acquire()
     gc.collect()
     await anyio.wait_all_tasks_blocked()
     assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "dropped")]
 
 
-async def test_closed(recorder: Recorder, url: str) -> None:
+async def test_observers_of_a_closed_locks(recorder: Recorder, url: str) -> None:
     locks = await connect(url, observers=[recorder])
     mutex = locks.mutex("order", 1)
 

@@ -27,7 +27,7 @@ async def moved(held: Held, times: int) -> Held:
 
 
 @pytest.mark.slow
-async def test_none_but_the_first_and_the_newest_stay() -> None:
+async def test_only_the_first_and_the_newest_grant_stay() -> None:
     async with connect("memory://") as locks:
         lock = locks.rwlock("moved", "all day")
         async with lock.writer.acquire() as first:

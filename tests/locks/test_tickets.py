@@ -45,7 +45,7 @@ def made(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-async def test_refused(text: str) -> None:
+async def test_refused_tickets(text: str) -> None:
     async with connect("memory://") as locks:
         with pytest.raises(ConfigurationError, match="detach"):
             await locks.adopt(made(text))

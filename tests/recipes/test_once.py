@@ -95,7 +95,9 @@ async def test_once_in_a_period(
     assert await is_free(rival)
 
 
-async def test_not_early(store: FaultyMemory, locks: Locks, job: Job) -> None:
+async def test_a_job_does_not_run_early(
+    store: FaultyMemory, locks: Locks, job: Job
+) -> None:
     assert await locks.once("report", job, period=DAY, early=0)
     store.advance(DAY - 5)
     assert not await locks.once("report", job, period=DAY, early=0)

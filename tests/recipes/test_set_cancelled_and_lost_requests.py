@@ -78,7 +78,7 @@ async def use(pool: MutexSet, way: str, name: str | None) -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 @pytest.mark.parametrize("name", ["a", None])
 @pytest.mark.parametrize("way", ["free", "waits", "tries"])
-async def test_nothing_is_held_by_no_one(
+async def test_no_mutex_is_held_by_no_one(
     fresh_redis: RedisServer,
     monkeypatch: pytest.MonkeyPatch,
     way: str,

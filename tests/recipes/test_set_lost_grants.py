@@ -152,7 +152,7 @@ async def test_not_kept_is_lost_when_its_lease_ends(fresh_redis: RedisServer) ->
         assert caught.value.reason == "expired"
 
 
-async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
+async def test_no_record_of_a_dead_client_stays(fresh_redis: RedisServer) -> None:
     """Once another has taken over; what the state keeps does not grow with crashes."""
     async with proxies(fresh_redis, "a", lease=0.3) as pool:
         dead = TakeRequest("a", "dead", 300_000)

@@ -62,7 +62,7 @@ async def test_a_ticket_that_asks_again_has_it(fresh_redis: RedisServer) -> None
     assert traces(fresh_redis) == []
 
 
-async def test_nobody_says_whether(start_redis: StartRedis) -> None:
+async def test_an_acquire_with_an_unknown_outcome(start_redis: StartRedis) -> None:
     server = start_redis()
     with Proxy(server.port) as proxy:
         async with behind(proxy, 1) as pool:
@@ -74,7 +74,9 @@ async def test_nobody_says_whether(start_redis: StartRedis) -> None:
             await eventually(lambda: score(server, "a") == 0, "given back late")
 
 
-async def test_nobody_says_whether_in_time(start_redis: StartRedis) -> None:
+async def test_an_acquire_with_an_unknown_outcome_at_its_timeout(
+    start_redis: StartRedis,
+) -> None:
     """The error comes at the caller's timeout, however long the server may be away."""
     server = start_redis()
     with Proxy(server.port) as proxy:

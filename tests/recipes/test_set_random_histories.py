@@ -46,7 +46,7 @@ class MutexSetStateMachine(MutexSetChecks, LockStateMachine):
             self.come(who, name, timeout, way, by_scope=by_scope)
 
 
-def test_story(fresh_redis: RedisServer) -> None:
+def test_random_histories(fresh_redis: RedisServer) -> None:
     class CallbackHistory(MutexSetStateMachine):
         def __init__(self) -> None:
             super().__init__(fresh_redis.port)

@@ -51,7 +51,7 @@ class PairStateMachine(PairChecks, LockStateMachine):
             self.come(who, mode, timeout, way, by_scope=by_scope)
 
 
-def test_story(fresh_redis: RedisServer) -> None:
+def test_random_histories(fresh_redis: RedisServer) -> None:
     class CallbackHistory(PairStateMachine):
         def __init__(self) -> None:
             super().__init__(fresh_redis.port)

@@ -50,9 +50,7 @@ async def free(locks: Locks) -> bool:
     return not any([await lock.locked() for lock in three(locks)])
 
 
-async def test_all_is_asked_before_anything_is_answered(
-    link: FaultyLink, locks: Locks
-) -> None:
+async def test_all_locks_are_requested_at_once(link: FaultyLink, locks: Locks) -> None:
     link.hold_back = True
     async with anyio.create_task_group() as group:
         entered = anyio.Event()
@@ -122,7 +120,7 @@ async def test_uncertain_when_nothing_comes_back(
         await locks.multi(*three(locks))
 
 
-async def test_nothing_is_asked_of_who_holds_one_already(
+async def test_a_task_that_holds_one_of_the_locks_is_refused(
     link: FaultyLink, locks: Locks
 ) -> None:
     async with three(locks)[1]:

@@ -111,7 +111,7 @@ async def run_history(story: Coroutine[Any, Any, None]) -> None:
 )
 @pytest.mark.parametrize(("heard", "ends"), FATES)
 @pytest.mark.parametrize("name", STORIES)
-async def test_nothing_is_held_by_no_one(
+async def test_no_lock_is_held_by_no_one(
     name: str, cut: Cut, ends: Fate, *, heard: bool, late: bool
 ) -> None:
     story, in_the_way = STORIES[name]

@@ -75,14 +75,16 @@ def way(request: pytest.FixtureRequest) -> Way:
     return found
 
 
-async def test_cancelled(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
+async def test_a_cancelled_acquire_is_cleaned_up(
+    link: FaultyLink, locks: Locks, near: Locks, way: Way
+) -> None:
     ask = await way(locks)
     link.fate = ends_fail
     await cancelled(link, ask)
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_nobody_knows(
+async def test_an_acquire_with_an_unknown_outcome_is_cleaned_up(
     link: FaultyLink, locks: Locks, near: Locks, way: Way
 ) -> None:
     ask = await way(locks)
@@ -92,7 +94,9 @@ async def test_nobody_knows(
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_closed(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
+async def test_closing_cleans_up_once_more(
+    link: FaultyLink, locks: Locks, near: Locks, way: Way
+) -> None:
     """Whoever closes asks once more."""
     ask = await way(locks)
     link.fate = ends_fail

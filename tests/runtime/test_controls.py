@@ -108,7 +108,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         ),
     },
     test_acquire_several: {
-        "test_all_is_asked_before_anything_is_answered": (
+        "test_all_locks_are_requested_at_once": (
             client.several_are_asked_in_turn,
             {},
         ),
@@ -125,7 +125,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {"number": 2, "fate": Fate.LOSE},
         ),
         "test_uncertain_when_nothing_comes_back": (client.uncertainty_is_hidden, {}),
-        "test_nothing_is_asked_of_who_holds_one_already": (
+        "test_a_task_that_holds_one_of_the_locks_is_refused": (
             client.an_own_task_may_wait,
             {},
         ),

@@ -89,7 +89,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_sent_again(
+async def test_a_declined_request_is_sent_again(
     link: FaultyLink, locks: Locks, near: Locks, use: str
 ) -> None:
     """Each request is declined, and carried out the next time: nobody notices."""
@@ -165,7 +165,7 @@ async def _await_now(locks: Locks) -> Held | None:
 
 
 @pytest.mark.parametrize("ask", [_await, _await_now])
-async def test_cancelled_between(
+async def test_a_declined_request_is_cancelled_before_its_retry(
     link: FaultyLink,
     locks: Locks,
     near: Locks,
@@ -186,7 +186,9 @@ async def test_cancelled_between(
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_closed_between(link: FaultyLink, locks: Locks, near: Locks) -> None:
+async def test_a_declined_request_is_closed_before_its_retry(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
     async def ask() -> None:
         with pytest.raises(Closed):
             await locks.mutex(*NAME, lease=None).try_acquire()

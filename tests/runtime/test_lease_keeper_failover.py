@@ -90,7 +90,7 @@ def setup() -> Iterator[KeeperSetup]:
         thread.join()
 
 
-def test_all_that_is_kept_is_renewed_at_once(setup: KeeperSetup) -> None:
+def test_all_grants_are_renewed_at_once_after_a_failover(setup: KeeperSetup) -> None:
     """Also what has no end; what is unknown is lost, long before it would be due."""
     now, lost = setup.clock.now(), threading.Event()
     setup.grants("leased", LeaseTerms(600.0), now)

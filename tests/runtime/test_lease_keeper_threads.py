@@ -51,7 +51,7 @@ async def test_nothing_is_asked_for_that_could_not_be_kept(
         await renewed(held)
 
 
-async def test_nothing_is_adopted_that_could_not_be_kept(
+async def test_no_grant_is_adopted_without_a_keeper(
     locks: Locks, near: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticket = (await locks.mutex(*NAME, lease=30).acquire()).detach()

@@ -70,9 +70,7 @@ async def test_a_release_that_failed_is_asked_again_at_the_end(
 
 
 @pytest.mark.slow
-async def test_nobody_insists_when_the_lease_is_over(
-    link: FaultyLink, locks: Locks
-) -> None:
+async def test_retries_end_with_the_lease(link: FaultyLink, locks: Locks) -> None:
     held = await locks.mutex(*NAME).acquire(lease=2)
     link.down = True
     with pytest.raises(BackendUnavailable):

@@ -70,7 +70,7 @@ def test_as_the_documentation_has_it() -> None:
     ("before", "place"),
     [(0, "1st"), (1, "2nd"), (2, "3rd"), (10, "11th"), (20, "21st"), (111, "112th")],
 )
-def test_places(before: int, place: str) -> None:
+def test_places_in_the_queue(before: int, place: str) -> None:
     assert line(grant(1), before=before).endswith(f"; {place} in queue")
 
 
@@ -80,7 +80,7 @@ def test_readers() -> None:
     assert message == "held by 3, for 31 s by web-3 pid 71: refund; 1st in queue"
 
 
-def test_nobody_and_no_name() -> None:
+def test_lines_without_holder_or_name() -> None:
     assert line() == "free just now; 1st in queue"
     assert re.match(r"held 3 s by [0-9a-f]{12}; ", line(grant(3, UNKNOWN_REQUESTER)))
 

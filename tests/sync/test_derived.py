@@ -28,7 +28,7 @@ def test_the_module_is_up_to_date() -> None:
     assert ast.dump(derived) == ast.dump(ast.parse(derive.TARGET.read_text("utf-8")))
 
 
-def test_all_words_are_needed() -> None:
+def test_every_replacement_word_is_needed() -> None:
     """A docstring of the async API that has changed needs other words."""
     derive.module()
     assert derive.WORDS.unused == set()

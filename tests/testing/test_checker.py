@@ -125,7 +125,7 @@ def test_the_simulation_has_every_kind_of_event() -> None:
 # ------------------------------------------------------------------- verdicts
 
 
-def test_figures() -> None:
+def test_figures_of_a_history() -> None:
     events: list[Event] = []
     for i in range(1, 101):
         at = 1000 * i

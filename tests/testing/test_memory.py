@@ -188,7 +188,9 @@ async def test_time_does_not_go_back(store: FaultyMemory) -> None:
 # ---------------------------------------------------------------- out of reach
 
 
-async def test_nothing_arrives(store: FaultyMemory, locks: Locks, rival: Locks) -> None:
+async def test_requests_to_a_store_that_is_down_fail(
+    store: FaultyMemory, locks: Locks, rival: Locks
+) -> None:
     lock = locks.mutex(*NAME)
     with store.down():
         for acquire in (lock.acquire, lock.try_acquire):

@@ -156,7 +156,7 @@ def test_the_loop_is_that_of_the_test(
     run(pytester).assert_outcomes(passed=2)
 
 
-def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
+def test_a_test_without_a_runner_is_an_error(pytester: pytest.Pytester) -> None:
     """The store works with any runner; open locks need a known one."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(

@@ -144,7 +144,7 @@ def test_records_that_have_expired_at_a_command() -> None:
     assert step.given
 
 
-def test_nothing_has_ended_before_its_time() -> None:
+def test_records_end_only_at_their_time() -> None:
     before = Doorman(
         grants=(READER,),
         queue=(replace(ENTRY, claim_until=NOW + 1),),

@@ -49,7 +49,7 @@ def test_a_broken_rule_is_found(fault: str) -> None:
     assert difference.expected != difference.seen
 
 
-def test_the_story_of_a_difference_names_what_differs() -> None:
+def test_a_difference_names_what_differs() -> None:
     with PLANTED["fences_do_not_rise"]():
         broken = tell(1, LENGTH)
     _, difference = replay(broken, SQLITE)

@@ -167,7 +167,7 @@ class SqliteFile:
       (test_sqlite_power_cut.py: test_fences_go_on_and_nobody_is_blocked).
     * If another file takes the name, the connection does not continue with the old file
       while other processes use the new one (test_sqlite_file_replaced.py:
-      test_all_go_on_with_the_new_file).
+      test_all_processes_continue_with_the_new_file).
     * The connection grants no lock after the write-ahead log or its index was removed
       (test_sqlite_split.py: test_a_database_without_a_companion_file_grants_nothing).
       The last process to close the file removes the log. Another process takes itself

@@ -26,7 +26,7 @@ async def refused(url: str, error: type[LockError]) -> str:
     return str(caught.value)
 
 
-async def test_missing(tmp_path: Path) -> None:
+async def test_a_missing_directory(tmp_path: Path) -> None:
     place = tmp_path / "a" / "b"
     said = await refused(place.as_uri(), ConfigurationError)
     assert f"mkdir -p {place}" in said
@@ -77,14 +77,16 @@ async def test_urls_without_a_directory(url: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["shared=1", "sync=", "create=true", "speed=warp"])
-async def test_options(tmp_path: Path, option: str) -> None:
+async def test_invalid_options(tmp_path: Path, option: str) -> None:
     said = await refused(f"{tmp_path.as_uri()}?{option}", ConfigurationError)
     assert option.partition("=")[0] in said
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("first", ["yes", "no"])
-async def test_all_must_say_the_same_of_other_hosts(tmp_path: Path, first: str) -> None:
+async def test_all_clients_must_agree_on_other_hosts(
+    tmp_path: Path, first: str
+) -> None:
     other = {"yes": "no", "no": "yes"}[first]
     async with connect(f"{tmp_path.as_uri()}?shared={first}"):
         pass

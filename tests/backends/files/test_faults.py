@@ -35,7 +35,7 @@ anyio.run(main, sys.argv[1])
 """
 
 
-def test_not_writable() -> None:
+def test_a_directory_that_is_not_writable() -> None:
     """For this user; root steps down first."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

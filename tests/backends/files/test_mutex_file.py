@@ -178,7 +178,7 @@ def test_a_seat_that_cannot_be_made_leaves_no_new_record(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_nobody_comes_between_record_and_seat(
+def test_a_new_record_is_locked_from_the_start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     used: bool,

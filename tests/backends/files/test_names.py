@@ -32,7 +32,7 @@ def test_injective_wherever_files_are_kept(one: Resource, other: Resource) -> No
 
 
 @given(resources)
-def test_safe(name: Resource) -> None:
+def test_names_are_safe_for_a_file_system(name: Resource) -> None:
     found = stem(name)
     assert len((found + ".doorman").encode()) <= 200
     assert found.isascii()
@@ -63,7 +63,7 @@ def test_any_name_of_a_file(name: str) -> None:
         ("grün", 1, "gr%c3%bcn,1"),
     ],
 )
-def test_as_documented(kind: str, number: int | str, name: str) -> None:
+def test_names_as_documented(kind: str, number: int | str, name: str) -> None:
     assert stem(resource(kind, number)) == name
 
 

@@ -47,7 +47,7 @@ def put(file: int, data: bytes) -> bytes | None:
     return Slots(file).read()
 
 
-def test_nothing_yet(file: int) -> None:
+def test_an_empty_file_has_no_record(file: int) -> None:
     assert Slots(file).read() is None
 
 
@@ -89,7 +89,7 @@ def test_one_that_is_too_long(file: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, MIN_SLOT_BYTES, 3 * MIN_SLOT_BYTES - 1])
-def test_never_finished(file: int, size: int) -> None:
+def test_an_unfinished_slot_is_ignored(file: int, size: int) -> None:
     data = written(file, OLD)
     assert put(file, data[:size]) is None
 
@@ -117,7 +117,7 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
                 disk, confirmed = now, number
 
 
-def test_damaged(file: int) -> None:
+def test_a_damaged_slot_is_an_error(file: int) -> None:
     data = written(file, OLD, NEW)
     with pytest.raises(BadRecord, match="damaged"):
         put(file, data.replace(b"old", b"odd").replace(b"new", b"now"))

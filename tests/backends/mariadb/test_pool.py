@@ -48,7 +48,7 @@ async def test_the_tables_are_made(db_empty: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_left_open_in_it(db_tables: str) -> None:
+async def test_no_transaction_is_left_open_in_a_pool(db_tables: str) -> None:
     """A transaction that stays open keeps anybody from changing the tables."""
     async with pool_of(db_tables) as backend, connect(backend) as locks:
         async with locks.mutex("order", 1):
@@ -162,7 +162,7 @@ async def test_cutting_long_names_is_refused(db_tables: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_none_is_free(db_tables: str) -> None:
+async def test_a_pool_without_a_free_connection(db_tables: str) -> None:
     async with (
         pool_of(db_tables, most=1) as backend,
         connect(backend, connect_timeout=1) as locks,

@@ -108,7 +108,7 @@ async def test_after_a_deadlock_it_is_asked_again(db_tables: str) -> None:
     assert left(db_tables) == [1, 2]
 
 
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     db_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)

@@ -194,7 +194,7 @@ async def test_by_its_socket(
         (MYSQL, "26.1"),
     ],
 )
-async def test_versions(dialect: ServerDialect, version: str) -> None:
+async def test_supported_versions(dialect: ServerDialect, version: str) -> None:
     dialect.check_version(version, "db")
 
 
@@ -241,7 +241,7 @@ async def test_a_server_of_the_other_product(db_tables: str, product: Product) -
                 pass
 
 
-async def test_nobody_listens() -> None:
+async def test_a_server_that_cannot_be_reached() -> None:
     await refused(f"mysql://me@{IP}:{free_port()}/app", BackendUnavailable)
 
 

@@ -109,7 +109,7 @@ def _count(words: list[str], wanted: str) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_depends_on_a_language(name: str) -> None:
+def test_no_statement_depends_on_a_language(name: str) -> None:
     """A session sorts texts as NLS_SORT says, and may compare them otherwise."""
     texts = inside(name) if name in BLOCKS else [statement(name)]
     assert not any(parsed(one).find(exp.Order) for one in texts)

@@ -56,7 +56,7 @@ async def test_an_account_that_may_not(user: OracleUser, code: int) -> None:
     assert str(code) in str(error)
 
 
-async def test_nobody_there() -> None:
+async def test_a_server_that_cannot_be_reached() -> None:
     error = await refused("oracle://u:p@127.0.0.1:1/X")
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
@@ -215,7 +215,7 @@ def test_an_object_that_is_no_pool_is_refused() -> None:
         OracleBackend(object())  # type: ignore[arg-type]
 
 
-def test_versions() -> None:
+def test_supported_versions() -> None:
     for fine in ("12.2.0.1.0", "19.3.0.0.0", "23.4.0.24.0"):
         check_version(fine, "db")
     for old in ("12.1.0.2.0", "11.2.0.4.0"):

@@ -86,7 +86,7 @@ async def test_two_processes_exclude_each_other(mirror: Mirror) -> None:
     assert len(fences) == 8
 
 
-async def test_stories(mirror: Mirror) -> None:
+async def test_random_histories_agree_with_the_core(mirror: Mirror) -> None:
     """It does to the tables what the core says."""
     async with oracle(mirror.url) as tables:
         seen = await compare(tables, 60, 3)

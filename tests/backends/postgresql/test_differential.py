@@ -46,7 +46,7 @@ class PostgresqlTables:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_stories(tables: str, seed: int) -> None:
+async def test_random_histories_agree_with_the_core(tables: str, seed: int) -> None:
     compared = PostgresqlTables(tables)
     seen = await compare(compared, 1_000, seed)
     compared.close()

@@ -52,7 +52,7 @@ def one_of(given: Any) -> AbstractAsyncContextManager[object]:  # noqa: ANN401 -
 
 
 @pytest.mark.parametrize("kind", ["pool", "engine"])
-async def test_none_is_free(tables: str, kind: str) -> None:
+async def test_a_pool_without_a_free_connection(tables: str, kind: str) -> None:
     async with (
         lent(kind, tables) as given,
         connect(PostgresqlBackend(given), connect_timeout=0.3) as locks,

@@ -72,7 +72,7 @@ async def test_a_doorman_used_just_before_the_purge_is_kept(tables: str) -> None
     assert left(tables) == [2]
 
 
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)

@@ -101,7 +101,7 @@ async def test_no_such_role(database: str) -> None:
     await refused(url, Unsupported, "postgresql://user:password@host/database")
 
 
-async def test_no_rights(tables: str) -> None:
+async def test_missing_rights(tables: str) -> None:
     role = f"r_{tables.rpartition('_')[2]}"
     run(tables, f"CREATE ROLE {role} LOGIN")
     try:
@@ -168,7 +168,7 @@ async def test_serializable_by_default(tables: str) -> None:
                 assert await locks.mutex("order", 1).try_acquire() is None
 
 
-async def test_nobody_listens() -> None:
+async def test_a_server_that_cannot_be_reached() -> None:
     url = f"postgresql://me@{IP}:{free_port()}/app"
     await refused(url, BackendUnavailable)
 

@@ -46,7 +46,7 @@ def run(url: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "error", "words"), WRONG)
-async def test_tables(
+async def test_errors_of_damaged_tables(
     tables: str, text: str, error: type[LockError], words: tuple[str, ...]
 ) -> None:
     run(tables, text)

@@ -199,7 +199,7 @@ def damage(server: RedisServer, field: str, text: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("field", "text"), DAMAGED)
-async def test_nothing_is_granted_on_it(
+async def test_a_damaged_state_grants_nothing(
     fresh_redis: RedisServer, field: str, text: str
 ) -> None:
     before = damage(fresh_redis, field, text)

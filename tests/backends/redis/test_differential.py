@@ -33,7 +33,9 @@ CONTROL_COMMANDS = 4_000  # to each control, four times
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_contended_locks(
+    redis_server: RedisServer, seed: int
+) -> None:
     """Contended, crowded, interfered with; every kind of answer is among them."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
@@ -43,7 +45,7 @@ def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_quiet_locks(redis_server: RedisServer, seed: int) -> None:
     """What the short cuts are for."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(FEWER, seed, quiet=True)
@@ -51,7 +53,7 @@ def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_busy_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_busy_locks(redis_server: RedisServer, seed: int) -> None:
     """From process to process, by messages."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(FEWER, seed, busy=True)
@@ -167,7 +169,9 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
 
 
 @pytest.mark.parametrize(("right", "wrong"), FAULTS)
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     """A script with a fault does not get away with it."""
     with pytest.raises((AssertionError, BadRecord)):
         tell(redis_server, partial(edited, old=right, new=wrong))

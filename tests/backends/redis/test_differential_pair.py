@@ -70,7 +70,9 @@ def _seatless(record: Doorman) -> Doorman:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_agree_with_the_core(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PairComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
     comparison.close()
@@ -103,7 +105,9 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
         ("return doorman.readers > 0 and 'r' or nil", "return nil"),
     ],
 )
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     with pytest.raises((AssertionError, BadRecord)):
         tell(redis_server, partial(edited, old=right, new=wrong))
 

@@ -32,7 +32,9 @@ SEEN = {
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_contended_semaphores(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PermitComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
     comparison.close()
@@ -41,7 +43,9 @@ def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_quiet_semaphores(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PermitComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed, quiet=True)
     comparison.close()
@@ -143,7 +147,9 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
 
 
 @pytest.mark.parametrize(("right", "wrong"), FAULTS)
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     """A script with a fault does not get away with it."""
     with pytest.raises((AssertionError, BackendError)):
         tell(redis_server, partial(edited, old=right, new=wrong))

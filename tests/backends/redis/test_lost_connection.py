@@ -88,7 +88,7 @@ async def test_the_lost_connection_is_ended_at_the_server(
             assert killed == b""
 
 
-async def test_nobody_elses_connection_is_ended_after_a_restart(
+async def test_no_foreign_connection_is_ended_after_a_restart(
     start_redis: StartRedis,
 ) -> None:
     # Another run of the server counts its connections from the beginning again.

@@ -54,7 +54,7 @@ def test_a_success_before_it_overtakes_nobody(talk: Talk) -> None:
     assert [call.done() for call in (refused, after)] == [False, False]
 
 
-def test_all_overtaken_nothing_is_left_to_run(talk: Talk) -> None:
+def test_overtaken_scripts_are_not_run_again(talk: Talk) -> None:
     overtaken, _ = talk.run("k"), talk.run("k")
     talk.talk.flush()
     talk.wire.commands()

@@ -202,7 +202,7 @@ def test_an_entry_without_address_is_no_replica(entry: str) -> None:
     assert replicas_in(f"{entry}\r\nslave1:ip=::1,port=7\r\n".encode()) == (("::1", 7),)
 
 
-def test_all_is_forgotten_with_the_primary(watched: Watched) -> None:
+def test_the_replicas_are_forgotten_with_the_primary(watched: Watched) -> None:
     watched.promoted = {B: OURS}
     watched.watch.note(lists(B, C))
     watched.watch.note(lists())

@@ -157,7 +157,7 @@ def test_a_client_that_does_not_listen_is_skipped(
     assert client.look().record.grants == ()
 
 
-def test_nobody_listens(client: ResourceClient) -> None:
+def test_a_push_without_any_listener_frees_the_lock(client: ResourceClient) -> None:
     """The lock is free, and the next that asks gets it; no record is left behind."""
     granted(client.write("mine"))
     waits(client, "deaf", client_id="deafgate")

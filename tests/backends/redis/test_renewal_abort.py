@@ -134,7 +134,9 @@ def given_up(batches: RenewalChannel, begun: threading.Event) -> object:
 
 
 @pytest.mark.parametrize("opened", [plain, over_tls, of_a_cluster, of_a_client])
-def test_under_way(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
+def test_an_abort_during_the_renewal(
+    silent: Silent, opened: Callable[[int], RenewalChannel]
+) -> None:
     assert isinstance(given_up(opened(silent.port), silent.called), BackendUnavailable)
 
 
@@ -161,7 +163,9 @@ def test_after_it_was_connected(
 @pytest.mark.parametrize(
     "opened", [plain, over_tls, of_a_cluster, of_a_client, on_a_loop_that_is_busy]
 )
-def test_before(silent: Silent, opened: Callable[[int], RenewalChannel]) -> None:
+def test_an_abort_before_the_renewal(
+    silent: Silent, opened: Callable[[int], RenewalChannel]
+) -> None:
     """What is begun after it fails, and so does not wait either."""
     batches = opened(silent.port)
     batches.give_up()

@@ -216,7 +216,7 @@ async def test_a_store_without_replicas_refuses() -> None:
         await connect("memory://", min_replicas=1)
 
 
-async def test_given_twice(redis_server: RedisServer) -> None:
+async def test_min_replicas_given_twice(redis_server: RedisServer) -> None:
     url = f"{redis_server.url}?min_replicas="
     for bad in ("", "-1", "1.5", "many"):
         with pytest.raises(ConfigurationError, match="not a number"):

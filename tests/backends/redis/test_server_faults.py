@@ -230,7 +230,7 @@ def loading(server: RedisServer) -> bool:
     return False
 
 
-async def test_loading(start_redis: StartRedis) -> None:
+async def test_a_server_that_is_loading(start_redis: StartRedis) -> None:
     """It answers LOADING while it reads its data, here for the second time."""
     slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = start_redis(config={"enable-debug-command": "yes"} | slow)

@@ -173,7 +173,7 @@ def test_a_map_that_changed_is_soon_asked_for_again() -> None:
     played(play)
 
 
-def test_nobody_is_asked_any_more_when_all_are_there() -> None:
+def test_no_node_is_asked_when_all_are_connected() -> None:
     async def play(nodes: TwoNodes) -> None:
         await long_away(nodes)
         nodes.away.connected = True
