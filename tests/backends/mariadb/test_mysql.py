@@ -87,7 +87,7 @@ async def test_a_pool_gets_its_session_back_as_it_was(mysql_tables: str) -> None
             site.plain.commit()
 
 
-async def test_what_became_of_a_step_is_found_out(mysql_tables: str) -> None:
+async def test_the_outcome_of_a_timed_out_step_is_found(mysql_tables: str) -> None:
     """It waited for a row for longer than we for the answer; then it must do nothing,
     or be known to have been done.
     """
