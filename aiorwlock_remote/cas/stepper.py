@@ -32,7 +32,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.uncertainty import is_uncertain, without_proof
@@ -261,9 +261,16 @@ class CasStepper:
             self._failed_by_defect(queue, exc)
             return
         same = step.record is (state.record or UNUSED_DOORMAN)
-        stays = _stored_value(step.seat) == _stored_value(state.seat)
+        # The expiry of the mutex record is not stored: it follows from the doorman.
+        seat, before = step.seat, state.seat
+        stays = seat is before or (
+            seat is not None and before is not None and seat.value == before.value
+        )
         same = same and stays
-        record = step.record if stays else self._turned(step)
+        record = step.record
+        if self.arrivals is not None and not stays:
+            to = None if step.pushed is None else step.wakes[0]
+            record = self.arrivals.turned(record, to)
         queue.sent = at.sent
         # A lost swap that can still happen starts from this very version. A swap that
         # changes nothing but the version makes sure that the store refuses it.
@@ -280,12 +287,6 @@ class CasStepper:
             self._done(queue, step.reply, step)
         else:
             self._load(queue)
-
-    def _turned(self, step: Step) -> Doorman:
-        if self.arrivals is None:
-            return step.record
-        to = None if step.pushed is None else step.wakes[0]
-        return self.arrivals.turned(step.record, to)
 
     def _load(self, queue: CommandQueue) -> None:
         self._cas.load(queue.resource).add_done_callback(partial(self._loaded, queue))
@@ -326,9 +327,13 @@ class CasStepper:
         done, queue.seen = swapped.result()
         if done:
             queue.lost.clear()
-            queue.settle(state)
+            if queue.unsure:
+                queue.settle(state)
             record = None if queue.seen is None else queue.seen.record
-            self._done(queue, with_stored_fences(step, record), step)
+            reply = step.reply
+            if record is not None and record is not step.record:
+                reply = with_stored_fences(reply, record)
+            self._done(queue, reply, step)
             if self.arrivals is not None and is_new_entry_only(
                 state.record, step.record
             ):
@@ -429,22 +434,21 @@ class CasStepper:
             queue.busy = False
 
 
-def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the reply of ``step`` with its grants as they are in ``record``.
+def with_stored_fences(reply: Reply, record: Doorman) -> Reply:
+    """Return the reply to a step with its grants as they are in ``record``.
 
     ``record`` is the doorman as the store stored it, which may have chosen another
-    fence; None if unknown: then the reply stays as computed.
+    fence.
     """
-    reply = step.reply
-    if record is None or record is step.record:
-        return reply
 
     def stored(grant: Grant) -> Grant:
         return record.grant(grant.ticket) or grant
 
     def granted(entry: Granted) -> Granted:
-        return replace(entry, grants=tuple(stored(grant) for grant in entry.grants))
+        return replace(entry, grants=tuple(map(stored, entry.grants)))
 
+    if isinstance(reply, Granted):
+        return granted(reply)
     if isinstance(reply, Renewed):
         outcomes = tuple(
             stored(one) if isinstance(one, Grant) else one for one in reply.outcomes
@@ -490,8 +494,3 @@ def _refused_unchanged(queue: CommandQueue) -> BackendUnavailable:
         "than any request may be?",
         nothing_done=not queue.lost,
     )
-
-
-def _stored_value(seat: MutexRecord | None) -> str | None:
-    # The expiry of the mutex record is not stored: it follows from the doorman.
-    return None if seat is None else seat.value

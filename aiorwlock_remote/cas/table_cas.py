@@ -219,6 +219,9 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
     permits = record.has_permits
     if fence == record.last and not permits:
         return record
+    if len(record.grants) == 1 and not permits:
+        grant = replace(record.grants[0], fence=fence)
+        return replace(record, last=fence, grants=(grant,))
     grants = tuple(
         grant
         if permits and grant.fence > 0
@@ -283,9 +286,14 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
 
 def doorman_columns(record: Doorman) -> tuple[str, str | None]:
     """Return the columns ``active_readers`` and ``pending_writer`` of a doorman."""
-    first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
-    writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
-    return "{" + ",".join(_reader_entries(record)) + "}", writer
+    grants, writer = record.grants, None
+    for entry in record.queue:
+        if entry.mode is Mode.WRITE:
+            writer = f"{entry.client_id},{entry.since // MICROS}"
+            break
+    # Readers are alone among themselves.
+    reads = bool(grants) and grants[0].mode is Mode.READ
+    return "{" + ",".join(_reader_entries(record) if reads else ()) + "}", writer
 
 
 def _reader_entries(record: Doorman) -> Iterator[str]:
@@ -396,7 +404,7 @@ class TableCas:
 
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences
-        at = self.clock()
+        at = round(self._clock.now() * MICROS)
         bounds = self._time.bounds(at)
         least: int = bounds.least
         return StepTimes(least, 0, least, at, bounds.slack)
@@ -457,10 +465,12 @@ class TableCas:
         if self.patience is not None:
             values["wait"] = self.patience
         if arrivals is not None:
-            came = is_new_entry_only(state.record, record)
+            number = 0 if state.record is None else state.record.number
+            came = record.number != number and is_new_entry_only(state.record, record)
             values["wakes"] = wakes
             # A notification must not have the record if there are tickets in it.
-            values["secret"] = any(entry.ticket for entry in record.queue)
+            queue = record.queue
+            values["secret"] = bool(queue) and any(entry.ticket for entry in queue)
             pushed = newly_pushed(record, wakes) if wakes else None
             if pushed is not None:
                 values["p_since"], values["p_expires"] = pushed.since, pushed.expires
@@ -493,7 +503,7 @@ class TableCas:
         return state_of(found)
 
     def _update_time(self, found: StoredRow, sent: int) -> int:
-        now, at = micros_of(found.now), self.clock()
+        now, at = micros_of(found.now), round(self._clock.now() * MICROS)
         self._time.update(now, at, at - sent)
         return now
 
@@ -520,11 +530,11 @@ class TableStepper(CasStepper):
                 return answer
             latest = max(clock, answer.now)
             # For a fresh grant the caller counts from when it sent its request.
-            fresh = all(grant.since == answer.now for grant in answer.grants)
+            fresh = {grant.since for grant in answer.grants} <= {answer.now}
             now = answer.now if fresh else latest
             return replace(answer, now=now, latest=latest)
 
-        return map_answers(reply, timed)
+        return timed(reply) if isinstance(reply, Granted) else map_answers(reply, timed)
 
 
 def _record_too_long(

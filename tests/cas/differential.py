@@ -200,7 +200,7 @@ class Comparison:
         if step is not None and self._record is step.record and step.record.last > last:
             assert record.last >= max(clock, last + 1), f"{record}: {story}"
             self._record = with_fence(step.record, record.last)  # the server chose it
-            expected = with_stored_fences(step, self._record)
+            expected = with_stored_fences(step.reply, self._record)
         if got is not None:
             got = map_answers(got, partial(self._without_clock, clock, now))
         assert got == expected, f"{got}, {expected}: {story}"
