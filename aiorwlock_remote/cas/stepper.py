@@ -11,7 +11,7 @@ from functools import partial
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
-from aiorwlock_remote.cas.backoff import GoOn
+from aiorwlock_remote.cas.backoff import MAX_PAUSE, GoOn, longest_pause
 from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -50,7 +50,7 @@ MAX_UNCHANGED_REFUSALS = 30
 """A step fails after so many refusals in a row that show an unchanged row."""
 
 WakeClients = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[Resource, Command, int, GoOn], None]
+Pause = Callable[[Resource, float, int, GoOn], None]
 
 
 @dataclass(slots=True)
@@ -84,6 +84,8 @@ class CommandQueue:
     unchanged: int = 0
     # How many requests of the first command failed.
     given_up: int = 0
+    # The bound of the pauses between its attempts, in seconds.
+    longest: float = MAX_PAUSE
 
     def settle(self, state: StoredState) -> None:
         # No lost swap can be carried out any more. A ticket that is not in the record
@@ -105,7 +107,7 @@ def is_repeatable(command: Command) -> bool:
     return isinstance(command, Acquire | Renew | Withdraw)
 
 
-def no_pause(_: Resource, __: Command, ___: int, go_on: GoOn) -> None:
+def no_pause(_: Resource, __: float, ___: int, go_on: GoOn) -> None:
     """Retry a refused swap at once, from the state that the refusal returned."""
     go_on(None)
 
@@ -151,10 +153,10 @@ class CasStepper:
             cas: The store.
             wakes: Called after a step with the resource and ids of clients that may
                 claim.
-            pause: Called as ``pause(resource, command, refusals, go_on)`` before a
-                refused step is tried again. Calls ``go_on`` now or later: with a state
-                that was read meanwhile, or with None to continue from the state that
-                the refusal returned.
+            pause: Called as ``pause(resource, longest, refusals, go_on)`` before a
+                refused step is tried again, with the bound of the pause in seconds.
+                Calls ``go_on`` now or later: with a state that was read meanwhile, or
+                with None to continue from the state that the refusal returned.
         """
         self.arrivals: ArrivalNotices | None = None
         """Set if clients can be hinted to over a channel: then the holder's process
@@ -229,6 +231,7 @@ class CasStepper:
     def _begin(self, queue: CommandQueue) -> None:
         queue.fresh, queue.doubtful = False, False
         queue.refusals, queue.unchanged, queue.given_up = 0, 0, 0
+        queue.longest = MAX_PAUSE
         if queue.seen is None and not queue.lost and may_guess(queue.waiting[0][0]):
             queue.seen = self._cas.guess()
         self._go_on(queue)
@@ -379,8 +382,10 @@ class CasStepper:
             )
 
     def _rest(self, queue: CommandQueue, attempts: int) -> None:
-        command = queue.waiting[0][0]
-        self._pause(queue.resource, command, attempts, partial(self._again, queue))
+        if queue.seen is not None:
+            queue.longest = longest_pause(queue.waiting[0][0], queue.seen)
+        go_on = partial(self._again, queue)
+        self._pause(queue.resource, queue.longest, attempts, go_on)
 
     def _again(self, queue: CommandQueue, state: StoredState | None) -> None:
         # The state of a pause may have been read before the lost swap was carried out:

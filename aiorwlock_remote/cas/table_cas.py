@@ -12,7 +12,9 @@ are two requests:
   late. If all agree, store the new values; else return what is stored. In one
   transaction, and at best in one round trip. If ``n_fence`` is given, a phase begins:
   the fence that is stored, and returned, is the greater of ``n_fence`` and the server's
-  clock.
+  clock. If ``wait`` is given, the swap waits for a locked row for so many seconds. If
+  ``crowded`` is, many swaps meet at the row: one that would wait for another may be
+  refused as ``locked``.
 * ``look``: return both rows as of one moment.
 
 The server chooses the fence of a new phase, so that it is above all earlier fences,
@@ -104,8 +106,7 @@ class StoredRow:
     """Value object: a database's answer to a ``look`` or ``swap`` request.
 
     If the swap was carried out, only ``done``, ``now`` and ``fence`` are given; if it
-    was refused because another transaction had locked the row, only ``locked`` and
-    ``now``.
+    was refused because another transaction had locked the row, only ``locked``.
     """
 
     # The swap was carried out.
@@ -383,8 +384,7 @@ class TableCas:
                 have more parameters: ``wakes`` (ids of clients that may claim),
                 ``secret`` (the record has tickets of waiting clients), ``ear`` (id of
                 the client to notify of a new queue entry), ``lazily`` (a server crash
-                may undo the swap), ``calm`` (a refusal is unlikely) and ``crowded``
-                (a swap that would wait for another is refused instead). If the client
+                may undo the swap) and ``calm`` (a refusal is unlikely). If the client
                 in ``wakes`` is pushed a grant, also ``p_since`` and ``p_expires`` (of
                 that grant, in microseconds) and ``p_record`` (the sealed record).
         """
@@ -464,6 +464,8 @@ class TableCas:
         }
         if self.patience is not None:
             values["wait"] = self.patience
+        elif len(record.queue) >= CROWD:
+            values["crowded"] = True
         if arrivals is not None:
             number = 0 if state.record is None else state.record.number
             came = record.number != number and is_new_entry_only(state.record, record)
@@ -480,13 +482,9 @@ class TableCas:
                 state.record, record, stays=stays, leaves=not stays and ticket is None
             )
             values["calm"] = mark.calm >= UNCONTENDED_AFTER
-            # A renewal waits for as long as ``patience`` says.
-            crowded = self.patience is None and len(record.queue) >= CROWD
-            values["crowded"] = crowded
 
         def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
             if found.locked:
-                self._update_time(found, sent)
                 return False, None
             if not found.done:
                 return False, self._seen(found, sent)
