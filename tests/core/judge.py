@@ -61,7 +61,7 @@ class Judge:
         self.nothing_comes_back(before, seat, command, step.record, now)
         self.nothing_gets_lost(before, seat, command, step.record, now)
         self.the_seat(before, seat, command, step)
-        self.places(before, command, step.record, now)
+        self.entries(before, command, step.record, now)
         self.calls(before, step, now)
         self.pushes(before, seat, command, step, now)
         self.storage(before, step)
@@ -163,7 +163,7 @@ class Judge:
         """Return whether another program wrote the mutex record."""
         return seat is not None and seat.value != before.seat
 
-    def places(
+    def entries(
         self, before: Doorman, command: Command, after: Doorman, now: int
     ) -> None:
         """Entries are in order, one for each client and mode, and end in time."""
@@ -173,8 +173,8 @@ class Judge:
         assert numbers == sorted(set(numbers))
         assert after.number >= max([before.number, *numbers])
         assert len({(p.client_id, p.mode) for p in after.queue}) == len(after.queue)
-        for place in after.queue:
-            assert now < place.expires <= self._asked[place.client_id, place.mode]
+        for entry in after.queue:
+            assert now < entry.expires <= self._asked[entry.client_id, entry.mode]
         if isinstance(command, Withdraw) and not command.keep:
             assert after.entry(command.client_id, command.mode) is None
         slot = after.upgrader
@@ -194,9 +194,9 @@ class Judge:
             called.append(slot.client_id)
         assert sorted(step.wakes) == sorted(called)
         if self._strict_calls and (step.seat is None or step.record.grants):
-            for place in step.record.queue:
-                if may_enter(step.record, place, Policy.FAIR, now):
-                    assert place.claim_until is not None, "a wake-up is lost"
+            for entry in step.record.queue:
+                if may_enter(step.record, entry, Policy.FAIR, now):
+                    assert entry.claim_until is not None, "a wake-up is lost"
 
     def pushes(
         self,

@@ -46,7 +46,7 @@ class PermitJudge(Judge):
         """No holder has more company than its limit allows."""
         assert all(len(after.grants) <= g.limit for g in after.grants), "too many"
         assert all(grant.mode is PERMIT for grant in after.grants)
-        assert all(place.mode is PERMIT for place in after.queue)
+        assert all(entry.mode is PERMIT for entry in after.queue)
         assert not any(g.dead(now) for g in after.grants)
         assert len({g.ticket for g in after.grants}) == len(after.grants)
 
@@ -64,14 +64,14 @@ class PermitJudge(Judge):
         marked = {p.number: p.claim_until for p in before.queue}
         foreign = step.seat is not None and not step.record.grants
         called: list[str] = []
-        for place in step.record.queue:
-            free = 0 if foreign else free_permits(step.record, place, now)
-            offered = place.claim_until is not None and place.claim_until > now
-            if offered and place.claim_until != marked.get(place.number):
+        for entry in step.record.queue:
+            free = 0 if foreign else free_permits(step.record, entry, now)
+            offered = entry.claim_until is not None and entry.claim_until > now
+            if offered and entry.claim_until != marked.get(entry.number):
                 assert free > 0, "called in vain"
-                called.append(place.client_id)
+                called.append(entry.client_id)
             if not foreign:
-                assert free == 0 or place.claim_until is not None, "a wake-up is lost"
+                assert free == 0 or entry.claim_until is not None, "a wake-up is lost"
                 assert free > 0 or not offered, "an offer that cannot be taken"
         assert sorted(step.wakes) == sorted(called)
 

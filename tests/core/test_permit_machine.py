@@ -92,7 +92,7 @@ def one_at_a_time(
 def served_stays_first(
     doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
-    """The tasks that are left keep the place of those that were served."""
+    """The tasks that are left keep the entry of those that were served."""
     taken = take(doorman, cmd, entry, at)
     if (
         taken is None

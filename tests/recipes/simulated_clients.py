@@ -52,7 +52,7 @@ class Asked(Protocol):
 
 
 class Lines:
-    """For a store whose connections are acted."""
+    """For a store with fake connections."""
 
     off_loop = True
 

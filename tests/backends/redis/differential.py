@@ -32,8 +32,8 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
-from tests.backends.redis.random_histories import ExpectedStep, Teller
-from tests.backends.redis.random_permits import PermitTeller
+from tests.backends.redis.random_histories import ExpectedStep, RandomHistory
+from tests.backends.redis.random_permits import RandomPermitHistory
 from tests.servers.redis import RedisServer
 
 MEMORY = 60
@@ -109,15 +109,17 @@ class Comparison:
     ) -> None:
         """At least so many commands, each compared in all it says and does."""
         keys = self.keys(resource("story", seed), MEMORY)
-        teller = self.teller(seed, keys.seat.decode(), quiet=quiet, busy=busy)
-        teller.exact = self.exact
+        random_history = self.random_history(
+            seed, keys.seat.decode(), quiet=quiet, busy=busy
+        )
+        random_history.exact = self.exact
         while commands > 0:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),
                 patch.object(admission, "MAX_LOCAL_TURNS", 3),
                 patch.object(fast_path, "MAX_LOCAL_TURNS", 3),
             ):
-                story = [teller.next() for _ in range(BATCH)]
+                story = [random_history.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
             commands -= BATCH
             self.steps += BATCH
@@ -126,9 +128,11 @@ class Comparison:
         """The script that vacates the seat after a few turns."""
         return edited(text, TURNS, FEW_TURNS)
 
-    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
+    def random_history(
+        self, seed: int, seat: str, *, quiet: bool, busy: bool
+    ) -> RandomHistory:
         """Who tells the stories."""
-        return Teller(seed, seat, quiet=quiet, busy=busy)
+        return RandomHistory(seed, seat, quiet=quiet, busy=busy)
 
     def check_seen(
         self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
@@ -223,10 +227,12 @@ class PermitComparison(Comparison):
         """As it is: a semaphore's seat is never vacated."""
         return text
 
-    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> PermitTeller:
+    def random_history(
+        self, seed: int, seat: str, *, quiet: bool, busy: bool
+    ) -> RandomPermitHistory:
         """Who tells the stories."""
         assert not busy
-        return PermitTeller(seed, seat, quiet=quiet)
+        return RandomPermitHistory(seed, seat, quiet=quiet)
 
     def _count(self, expected: ExpectedStep) -> None:
         super()._count(expected)

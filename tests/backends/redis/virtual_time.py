@@ -84,7 +84,7 @@ class Defects(logging.Handler):
         super().close()
 
 
-class Timeless:
+class InVirtualTime:
     """One who is asked: a link, or a cluster's. Its servers answer in a subclass."""
 
     closes: Callable[[], Coroutine[Any, Any, None]]
