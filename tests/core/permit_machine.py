@@ -15,9 +15,9 @@ from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.permits import free_permits
 from aiorwlock_remote.core.ticket import PERMITS, Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
-from tests.core.judge import Judge
 from tests.core.machine import CLIENT_IDS, Event, Machine
 from tests.core.named import acquires, claims
+from tests.core.step_invariants import StepInvariants
 from tests.core.world import SECOND, Transition
 
 PERMIT = Mode.PERMIT
@@ -26,8 +26,8 @@ NO_SEAT = MutexRecord("")
 LIMITS = ((2, 2, 2), (3, 3, 3), (1, 1, 1), (3, 1, 3), (2, 3, 4))
 
 
-class PermitJudge(Judge):
-    """The judge of a semaphore: the rules of locks that hold for it, and its own."""
+class PermitInvariants(StepInvariants):
+    """The invariants of a semaphore: those of locks that hold for it, and its own."""
 
     def look(
         self,
@@ -37,7 +37,7 @@ class PermitJudge(Judge):
         step: Step,
         now: int,
     ) -> None:
-        """Judge one step."""
+        """Check one step."""
         super().look(before, seat, command, step, now)
         self.order(before, seat, command, step, now)
         self.all_that_is_free(command, step, now)
@@ -147,7 +147,7 @@ class PermitMachine(Machine):
     ) -> None:
         super().__init__([Policy.FAIR], transition=transition, purges=purges)
         self._limits = dict(zip(CLIENT_IDS, limits, strict=True))
-        self._judge = PermitJudge(strict_calls=True)
+        self._invariants = PermitInvariants(strict_calls=True)
 
     def limit_of(self, client_id: str) -> int:
         return self._limits.get(client_id, max(self._limits.values()))

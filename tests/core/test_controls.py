@@ -44,7 +44,7 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
-from tests.core import judge
+from tests.core import step_invariants
 from tests.core.machine import POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND, Transition
@@ -58,7 +58,7 @@ CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
 def _few_turns() -> Iterator[None]:
     """So few that the histories are long enough to exceed them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (transition, admission, fast_path, judge):
+        for module in (transition, admission, fast_path, step_invariants):
             patch.setattr(module, "MAX_LOCAL_TURNS", FEW_TURNS)
         yield
 

@@ -5,6 +5,11 @@ memory: events are judged together with those of the last ``KEEP`` seconds, and 
 dropped, except the grant with the highest fence of each name. It ends when there is a
 file ``DIR/end`` and nothing is left to read.
 
+It is no third set of rules: ``check_history`` (``testing/checker``) judges each part of
+the history. Added here are what a growing history needs, the limit of semaphores,
+fairness, and which faults excuse a violation. The Go judge (``tests/judge``) searches
+for a linear order, and could not do so for hours of events.
+
 Judged: exclusion, fence order, isolation of the accesses that the fenced register
 accepted (``check_history``); the limit and the fences of semaphores; fairness. A fault
 that is beyond what the store promises is judged by the fence only: two holders at a

@@ -1,6 +1,9 @@
 """What must hold after every step, whatever the clients send and whenever.
 
-Each rule is a method that raises AssertionError; ``Judge.look`` applies all of them.
+Each rule is a method that raises AssertionError; ``StepInvariants.look`` applies all
+of them. The rules see the stored state before and after a step, so they find a fault
+at the step that makes it. The judges of histories (``testing/checker``, ``tests/judge``
+and ``tests/simulation/judge``) know only what clients saw.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ from aiorwlock_remote.core.transition import Step
 from tests.core.named import acquires, claims, gives_up, names
 
 
-class Judge:
-    """The judge of one resource: checks its steps, and remembers what rules need."""
+class StepInvariants:
+    """The invariants of one resource: checks steps, and remembers what rules need."""
 
     def __init__(self, *, strict_calls: bool) -> None:
         """``strict_calls``: all clients are fair, so that every call must be due."""
@@ -55,7 +58,7 @@ class Judge:
         step: Step,
         now: int,
     ) -> None:
-        """Judge one step."""
+        """Check one step."""
         self.exclusion(step.record, now)
         self.fences(before, step.record)
         self.nothing_comes_back(before, seat, command, step.record, now)
