@@ -1,4 +1,4 @@
-"""Processes that use one lock, and the users in them, at a time of a story's."""
+"""Processes that use one lock, and the users in them, at a time of a history's."""
 
 from __future__ import annotations
 

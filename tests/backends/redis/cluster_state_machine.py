@@ -60,7 +60,7 @@ class ClusterSetup(InVirtualTime):
         """Connect as the state of the port says; wait as long as the port is silent."""
         del host
         there = options.host, options.port
-        while self.truth.port_states[there] == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.truth.port_states[there] == "silent":  # noqa: ASYNC110 - time is the history's
             await asyncio.sleep(STEP)
         node = self.truth.at(there)
         if node is None or self.truth.port_states[there] == "refused":

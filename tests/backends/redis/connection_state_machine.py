@@ -1,6 +1,6 @@
 """A connection between callers and fake servers: what holds in any order of events.
 
-The servers, time and the turns of the loop are a story's own; the loop is asyncio's.
+The servers, time and the turns of the loop are a history's own; the loop is asyncio's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ConnectionSetup(InVirtualTime):
     ) -> Line:
         """Connect as the state of the port says; wait as long as the port is silent."""
         del host
-        while self.port_state_of(options) == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.port_state_of(options) == "silent":  # noqa: ASYNC110 - time is the history's
             await asyncio.sleep(STEP)
         if self.port_state_of(options) == "refused":
             raise ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""The scripts against the core: the same random stories, compared after every command.
+"""The scripts against the core: the same random history, compared at each command.
 
 The clock is a key of the test's, and after three turns inside a process the seat is
 vacated. For a long run: ``python -m tests.backends.redis.differential 1000000 [seed]``;
@@ -119,8 +119,8 @@ class Comparison:
                 patch.object(admission, "MAX_LOCAL_TURNS", 3),
                 patch.object(fast_path, "MAX_LOCAL_TURNS", 3),
             ):
-                story = [random_history.next() for _ in range(BATCH)]
-            self._compare(keys, story, seed)
+                history = [random_history.next() for _ in range(BATCH)]
+            self._compare(keys, history, seed)
             commands -= BATCH
             self.steps += BATCH
 
@@ -131,7 +131,7 @@ class Comparison:
     def random_history(
         self, seed: int, seat: str, *, quiet: bool, busy: bool
     ) -> RandomHistory:
-        """Who tells the stories."""
+        """Who tells the histories."""
         return RandomHistory(seed, seat, quiet=quiet, busy=busy)
 
     def check_seen(
@@ -142,11 +142,11 @@ class Comparison:
         assert snapshot.seat == expected.seat, f"seat: {snapshot.seat}"
         _kept(expected, lives)
 
-    def _compare(self, keys: Keys, story: list[ExpectedStep], seed: int) -> None:
+    def _compare(self, keys: Keys, history: list[ExpectedStep], seed: int) -> None:
         look, look_args = keys.look, keys.args
         state, readers, queue = keys.args[2:5]
         requests: list[tuple[Arg, ...]] = []
-        for expected in story:
+        for expected in history:
             requests += expected.before
             script, args = encode(keys, expected.command, expected.client_id)
             requests.append(("EVALSHA", self._shas[script.name], *args))
@@ -154,7 +154,7 @@ class Comparison:
             requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
         answers = iter(self._wire.ask(requests))
         heard: list[tuple[str, PushedGrant | None]] = []
-        for number, expected in enumerate(story):
+        for number, expected in enumerate(history):
             for _ in expected.before:
                 done = next(answers)
                 assert not isinstance(done, Exception), done
@@ -162,7 +162,7 @@ class Comparison:
             try:
                 self._check(keys, expected, got)
             except AssertionError as exc:
-                past = [t.command for t in story[max(0, number - 3) : number]]
+                past = [t.command for t in history[max(0, number - 3) : number]]
                 raise AssertionError(
                     f"seed {seed}, command {self.steps + number}: {expected}\n"
                     f"after {past}\n{exc}"
@@ -219,7 +219,7 @@ class Comparison:
 
 
 class PermitComparison(Comparison):
-    """Stories of a semaphore. ``busy`` means nothing: no permit is pushed."""
+    """Histories of a semaphore. ``busy`` means nothing: no permit is pushed."""
 
     keys = PermitKeys
 
@@ -230,7 +230,7 @@ class PermitComparison(Comparison):
     def random_history(
         self, seed: int, seat: str, *, quiet: bool, busy: bool
     ) -> RandomPermitHistory:
-        """Who tells the stories."""
+        """Who tells the histories."""
         assert not busy
         return RandomPermitHistory(seed, seat, quiet=quiet)
 

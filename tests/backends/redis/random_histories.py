@@ -1,4 +1,4 @@
-"""Random stories of one resource: commands, foreigners, losses and time.
+"""Random histories of one resource: commands, foreigners, losses and time.
 
 The history keeps the core's record, so that what it asks for is mostly about somebody:
 the tickets that hold, the places that wait, the moments at which something ends.
@@ -77,7 +77,7 @@ class ExpectedStep:
 
 
 class RandomHistory(Asker):
-    """Tells one endless story of one resource."""
+    """Tells one endless history of one resource."""
 
     semaphore = False
 

@@ -45,7 +45,7 @@ QUIET = {
 
 
 class RandomPermitHistory(RandomHistory):
-    """Tells one endless story of one semaphore.
+    """Tells one endless history of one semaphore.
 
     Quiet: a few clients that mostly come and go. Otherwise all that may happen.
     """
