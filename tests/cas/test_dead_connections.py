@@ -82,11 +82,21 @@ async def test_an_acquire_gets_another_one(
             for number in range(3):
                 group.start_soon(everybody.hold, locks, number)
         assert open_sockets(port) - before
+        await opened_all(port)
         way.end(url)
         wait_ended(port, before)
         for number in range(3):
             async with locks.mutex("order", number).acquire(timeout=20) as held:
                 assert held.fence
+
+
+async def opened_all(port: int | None) -> None:
+    """Wait until no connection is being opened: the server could not end that one."""
+    seen, since = open_sockets(port), time.monotonic()
+    while time.monotonic() < since + 0.5:
+        await anyio.sleep(0.05)
+        if (now := open_sockets(port)) != seen:
+            seen, since = now, time.monotonic()
 
 
 def wait_ended(port: int | None, others: set[str]) -> None:
