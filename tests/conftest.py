@@ -346,7 +346,7 @@ def pytest_collection_modifyitems(
         uvloop, trio = is_on("uvloop", name), "[trio" in name
         kept.append(item)
         store = name.startswith(
-            ("tests/conformance/test_", "tests/runtime/test_keeper")
+            ("tests/conformance/test_", "tests/runtime/test_lease_keeper")
         )
         fixtures: list[str] = getattr(item, "fixturenames", [])
         node = SERVERS & set(fixtures)

@@ -74,10 +74,11 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]  # click takes a second "--" out of ``args``
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:
-            near = get_close_matches(args[0], _COMMANDS, n=1)
+            near = get_close_matches(name, _COMMANDS, n=1)
             if near and "Did you mean" not in exc.message:
                 asked = exc.message.removesuffix(".")
                 text = f"{asked} (did you mean {near[0]}?)"

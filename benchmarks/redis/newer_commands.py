@@ -39,8 +39,11 @@ COMPARE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-OLD = "try('GET', SEAT) == seat then\n          call('DEL', SEAT)"
-NEW = "try('DELIFEQ', SEAT, seat) == 1 then"
+WITH_DELIFEQ = {
+    "try('GET', MUTEX) == our_mutex": "try('DELIFEQ', MUTEX, our_mutex) == 1",
+    "local answer = try('DEL', MUTEX)": "local answer = 1",
+}
+"""Changes of our script, good for the release of a mutex alone."""
 
 _SUCCEEDED = (0, 1, True)  # 0: a field of a hash was there before
 
@@ -105,8 +108,10 @@ def _ways(client: Any) -> dict[str, Way]:  # noqa: ANN401 - redis-py's types say
         "queue entry: HSET": (bool, run("HSET", "queue", "w:us", RECORD)),
     }
     if has("DELIFEQ"):
-        newer = LEAVE.text.replace(OLD, NEW)
-        assert newer != LEAVE.text, "fast.lua was changed: adapt OLD and NEW"
+        newer = LEAVE.text
+        for old, new in WITH_DELIFEQ.items():
+            assert old in newer, f"fast.lua was changed: it has no {old}"
+            newer = newer.replace(old, new)
         ways["release: today's script with DELIFEQ in it"] = (
             acquire,
             run("EVALSHA", client.script_load(newer), *leave),

@@ -57,6 +57,9 @@ def test_bad_usage_says_where_to_look(store: Store) -> None:
     assert store.rwlock("nonsense").stderr == (
         "rwlock: No such command 'nonsense'; see rwlock --help\n"
     )
+    assert store.rwlock("--", "--").stderr == (
+        "rwlock: No such command '--'; see rwlock --help\n"
+    )
     assert store.rwlock("statle").stderr == (
         "rwlock: No such command 'statle' (did you mean stale?); see rwlock --help\n"
     )
