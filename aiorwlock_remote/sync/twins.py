@@ -28,7 +28,7 @@ from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
 from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
-from aiorwlock_remote.recipes.row_lock.lock import release_at_exit as leave_row
+from aiorwlock_remote.recipes.row_lock.lock import row_state_of
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.sync.background import (
@@ -527,11 +527,11 @@ class RowHeldTwin(SyncGrant[AsyncRowHeld]):
 
     @staticmethod
     async def _leave(twin: AsyncRowHeld, *, quietly: bool) -> None:
-        await leave_row(twin, quietly=quietly)
+        await row_state_of(twin).leave(quietly=quietly)
 
     @staticmethod
     def _is_held(twin: AsyncRowHeld) -> bool:
-        return twin.expires_in != 0.0
+        return row_state_of(twin).lease.state is LeaseState.HELD
 
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):
