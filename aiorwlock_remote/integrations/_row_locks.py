@@ -62,10 +62,6 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 S = TypeVar("S")
 T = TypeVar("T")
 
-# Hints that ``RowTarget.explained`` replaces by those for the user's own table.
-SCHEMA = "rwlock schema shows the library's tables; a row lock needs columns of yours"
-GRANT = "GRANT … ON mutex_locks"
-
 # SQLSTATE of PostgreSQL, numbers of MariaDB and MySQL, codes of Oracle.
 _TABLES = re.compile(
     "42P01|42703|3F000|42804|42883|22P02|1146|1054|1932|1267|ORA-00942|ORA-00904"
@@ -106,19 +102,19 @@ def from_driver_codes(
     if code == _NO_NUMBER:
         # MariaDB says so of a mark. MySQL also refuses a key that is no number.
         if any(mark in text for mark in MARKS):
-            return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
-        return ConfigurationError(what=text)
+            return Unsupported(what=text, nothing_done=True, lacks="tables")
+        return ConfigurationError(what=text, refused="value")
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
-        return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
+        return Unsupported(what=text, nothing_done=True, lacks="tables")
     if _GRANTS.fullmatch(code):
-        return Unsupported(what=text, hint=GRANT, nothing_done=True)
+        return Unsupported(what=text, nothing_done=True, lacks="rights")
     if _VALUES.fullmatch(code):
-        return ConfigurationError(what=text)
+        return ConfigurationError(what=text, refused="value")
     if _CONSTRAINTS.fullmatch(code):
         return ConfigurationError(what=text, hint=CONSTRAINT_HINT)
     kinds = {kind.__name__ for kind in type(driver).__mro__}
     if not (lost or code) and _REFUSALS & kinds:
-        return ConfigurationError(what=text)
+        return ConfigurationError(what=text, refused="value")
     if not code and _CLOSED.search(str(driver)):
         return BackendUnavailable(what=text, nothing_done=True)
     unknown = lost or not code or _LOST.fullmatch(code) is not None

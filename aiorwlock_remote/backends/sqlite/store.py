@@ -343,7 +343,8 @@ class SqlitePlanRunner:
         except sqlite3.Error as exc:
             raise self._rolled_back(exc) from exc
         except OverflowError as exc:
-            raise ConfigurationError(what=f"{self._path}: {exc}") from exc
+            what = f"{self._path}: {exc}"
+            raise ConfigurationError(what=what, refused="value") from exc
         return result
 
     def _opened(self, until: float) -> sqlite3.Connection:

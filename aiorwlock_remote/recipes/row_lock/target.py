@@ -70,13 +70,6 @@ Watch = Callable[[Callable[[], object]], Callable[[], object]]
 RowKind = tuple[str, str]
 """Names of the table, and of the lock's columns, of a row."""
 
-_OWN_TABLE_HINTS = ("rwlock schema ", "mutex_locks", "its tables were")
-"""Parts of a store's hints that speak of the library's own tables."""
-_NAME_HINTS = ("", "another name for the resource")
-"""A store's hints that speak of the library's own resource names."""
-_TOO_LONG_HINT = "makes it: widen it"
-"""Part of a store's hint that speaks of the library's own columns."""
-
 
 @final
 class RowSql:
@@ -418,18 +411,14 @@ class RowTarget(RowResource, Generic[S]):
         A store knows only the library's tables: its hints would name columns and GRANTs
         that have nothing to do with the user's table (test_a_table_that_is_not_fit).
         """
-        if isinstance(exc, ConfigurationError) and (
-            exc.hint in _NAME_HINTS or _TOO_LONG_HINT in exc.hint
-        ):
+        if isinstance(exc, ConfigurationError) and exc.refused == "value":
             hint = (
                 f"compare {quoted(self.id)} with the type of the key column "
                 f"{self.sql.key}, and the length of the reason with its column"
             )
             what = exc.what if self.label in exc.what else f"{self.label}: {exc.what}"
             return ConfigurationError(what=what, hint=hint)
-        if isinstance(exc, Unsupported) and any(
-            text in exc.hint for text in _OWN_TABLE_HINTS
-        ):
+        if isinstance(exc, Unsupported) and exc.lacks:
             return replace(exc, hint=self._hint(exc))
         return exc
 
@@ -467,7 +456,7 @@ class RowTarget(RowResource, Generic[S]):
 
     def _hint(self, exc: Unsupported) -> str:
         sql = self.sql
-        if exc.hint.startswith("GRANT"):
+        if exc.lacks == "rights":
             return sql.grant_rights
         if self.strategy.lease is None:
             return sql.add_columns
