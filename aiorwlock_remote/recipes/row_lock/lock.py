@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, final
+from typing import Any, final
 
 from aiorwlock_remote.core.row import RowKey, RowState, RowTable
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import LossReason, NotOwner
+from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.held import BaseHeld
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
 from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
 from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
-from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 
 @final
@@ -141,7 +141,7 @@ class RowLock:
 
 
 @final
-class RowHeld:
+class RowHeld(BaseHeld):
     """A row lock that was obtained; valid until it is released or lost.
 
     A lease is renewed until its owner is gone: the task that entered ``async with``
@@ -150,13 +150,11 @@ class RowHeld:
     ``Locks`` is closed.
     """
 
-    __slots__ = ("__weakref__", "_acquirer", "_lease", "_state")
+    __slots__ = ("_acquirer",)
 
     def __init__(self, state: HeldState, acquirer: RowAcquirer[Any]) -> None:
-        self._state = state
+        super().__init__(state)
         self._acquirer = acquirer
-        self._lease = state.lease
-        state.shown_as(self)
 
     @property
     def mode(self) -> Mode:
@@ -175,34 +173,6 @@ class RowHeld:
         A batch: readers that hold the row at the same time. None without a lease.
         """
         return None if self._lease.terms.lease is None else self._lease.fence
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the lock expires if it is not renewed; None: never.
-
-        Zero once it was released or lost.
-        """
-        # Read before the state, which may change when the lease has just run out.
-        left = self._lease.left
-        if self._lease.expired() or self._lease.state is not LeaseState.HELD:
-            return 0.0
-        return left
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the lock was lost, as far as this process knows; None if it was not."""
-        self._lease.expired()
-        return self._lease.reason
-
-    def check(self) -> None:
-        """Raise if this process knows that the lock is not held any more; no I/O.
-
-        Raises:
-            LockLost: its lease has expired, or another program unlocked the row.
-            NotOwner: the lock was released.
-            Closed: the ``Locks`` was closed.
-        """
-        self._state.check()
 
     async def extend(self) -> None:
         """Renew the lease now, in addition to the renewals in the background.
@@ -244,33 +214,13 @@ class RowHeld:
         if not await self._state.release(send):
             raise NotOwner(resource=self._lease.resource.label, action="release")
 
-    def __repr__(self) -> str:
-        return f"<RowHeld {self._lease.resource.label!r} ({self._lease.mode})>"
-
-    def __reduce__(self) -> NoReturn:
-        # The destructor of a copy would end the lease's renewal.
-        raise TypeError("a RowHeld can be neither copied nor pickled")
-
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        state = getattr(self, "_state", None)
-        # A child's copies are dropped, too; the lock is the parent's
-        # (test_a_forked_child_tells_nothing).
-        if state is None or state.owned_by_task or state.session.forked:
-            return
-        leased = self._lease.terms.lease is not None
-        if leased:
-            # Before the warning: a handler that records the warning keeps a reference
-            # to this object, and renewal would go on (test_it_ends_with_its_lease).
-            # Without a lease it stays the task's, which must not wait for itself
-            # (test_without_a_lease_it_stays).
-            state.abandon()
-        if self._lease.state is LeaseState.HELD:
-            rest = "it ends with its lease" if leased else "the row stays locked"
-            warn(
-                f"{self!r} was dropped without release; {rest}",
-                ResourceWarning,
-                source=self,
-            )
+    def _abandon(self) -> str:
+        if self._lease.terms.lease is not None:
+            super()._abandon()
+            return "it ends with its lease"
+        # It stays the task's, which must not wait for itself
+        # (test_without_a_lease_it_stays).
+        return "the row stays locked"
 
 
 @final
@@ -320,11 +270,6 @@ class RowAcquisition:
 
     async def _held(self) -> RowHeld:
         return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
-
-
-def row_state_of(held: RowHeld) -> HeldState:
-    """Return the internal ``HeldState`` of a ``RowHeld``, for ``sync``."""
-    return held._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 class SessionRowLocks:
