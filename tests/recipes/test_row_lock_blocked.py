@@ -13,7 +13,7 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.core.row import RowState
 from aiorwlock_remote.core.row_grants import RowGrant, load_row_grants
 from tests.recipes.fix_rows import LocksSite, oracle_site
-from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = [
@@ -31,7 +31,7 @@ def oracle(oracle_user: OracleUser) -> Iterator[LocksSite]:
         yield site
 
 
-def stored_grant(site: LocksSite) -> RowGrant:
+def stored_grant(site: RowSite) -> RowGrant:
     """Read the one grant in row 1, as another process does; no event loop is needed."""
     ((mark, readers, reason, text),) = site.plain.rows(
         "SELECT lock_mark, read_lock_count, lock_reason, lock_grants"
