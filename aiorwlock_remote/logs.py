@@ -40,7 +40,7 @@ def log_event(
     shown = {name: one_line(str(value), MAX_REASON) for name, value in fields.items()}
     # Handlers, filters and formatters are the user's code, called in the middle of our
     # own work: an exception of theirs must not end the renewal thread
-    # (tests/locks/test_raising.py).
+    # (tests/locks/test_raising_callbacks.py).
     try:
         args = (shown,) if shown else ()
         log.log(level, template, *args, exc_info=exc_info, extra=fields, stacklevel=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class StandingClock:
-    """Stands still unless told."""
+    """Stands still unless moved."""
 
     def __init__(self) -> None:
         self.seconds = 1.0

@@ -32,7 +32,7 @@ CONTRACT = {
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-def test_contract(name: str) -> None:
+def test_every_name_of_the_design_exists(name: str) -> None:
     """Every name of the design is there."""
     thing = getattr(aiorwlock_remote, name)
     assert [n for n in CONTRACT[name].split() if not hasattr(thing, n)] == []
@@ -74,7 +74,7 @@ def test_everything_is_documented(thing: object) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_what_is_said_of_one_stands_alone(cls: type) -> None:
+def test_each_docstring_stands_alone(cls: type) -> None:
     """An editor shows a docstring without those around it, and knows no code names."""
     said = {
         name: inspect.getdoc(member) or ""

@@ -121,7 +121,7 @@ async def test_postgresql(tables: str) -> None:
     assert 5 < len(footprint.files) <= 32
 
 
-async def test_what_runs_in_other_threads_counts() -> None:
+async def test_code_in_other_threads_counts() -> None:
     """Else a hop to another thread would hide what it passes."""
     with profiled() as footprint:
         footprint.recording = True

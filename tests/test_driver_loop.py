@@ -49,7 +49,7 @@ async def test_the_callers_own_loop_or_one_in_a_thread() -> None:
     assert there is here or not there.is_alive()
 
 
-async def test_what_runs_there_ends_with_it() -> None:
+async def test_coroutines_in_the_thread_end_with_it() -> None:
     far = ThreadLoop(current_event_loop(), "test")
     begun, ended = anyio.Event(), threading.Event()
 
@@ -89,17 +89,17 @@ async def test_a_thread_asks_the_loop() -> None:
     host = current_event_loop()
     thread = CallbackThread(SystemClock())
     across = OtherThreadLoop(host, thread)
-    told: list[threading.Thread] = []
+    reported: list[threading.Thread] = []
 
     async def run() -> None:
-        across.tell(told.append, threading.current_thread())
+        across.tell(reported.append, threading.current_thread())
 
     def ask() -> None:
         across.spawn(run)
-        thread.run(lambda: bool(told), thread.clock.now() + 5)
+        thread.run(lambda: bool(reported), thread.clock.now() + 5)
 
     await anyio.to_thread.run_sync(ask)
-    assert told == [threading.current_thread()]
+    assert reported == [threading.current_thread()]
     await across.stop()
 
 
@@ -119,27 +119,27 @@ async def test_the_last_thing_is_done_there() -> None:
     assert ran == ["aiorwlock_remote test"]
 
 
-async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
+async def test_running_coroutines_may_end_or_are_cancelled() -> None:
     far = ThreadLoop(current_event_loop(), "test")
-    begun, told = threading.Event(), list[str]()
+    begun, reported = threading.Event(), list[str]()
 
     async def ends() -> None:
         await asyncio.sleep(0.1)
-        told.append("ended")
+        reported.append("ended")
 
     async def lasts() -> None:
         begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            reported.append("cancelled")
             raise
 
     far.spawn(ends)
     far.spawn(lasts)
     assert await anyio.to_thread.run_sync(begun.wait, 5)
-    await anyio.to_thread.run_sync(far.end, lambda: told.append("last"))
-    assert told == ["ended", "cancelled", "last"]
+    await anyio.to_thread.run_sync(far.end, lambda: reported.append("last"))
+    assert reported == ["ended", "cancelled", "last"]
 
 
 async def test_no_connection_outlives_its_loop(
@@ -170,7 +170,7 @@ async def test_no_connection_outlives_its_loop(
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
-async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
+async def test_a_coroutine_in_the_same_loop_runs_to_its_first_await_at_once() -> None:
     """And goes on in a task of its own."""
     near, asked, ended = (
         SameLoop(current_event_loop()),
@@ -193,7 +193,7 @@ async def test_what_begins_at_home_gets_to_its_first_await_at_once() -> None:
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
-async def test_what_ends_in_its_first_step_has_no_task() -> None:
+async def test_a_coroutine_that_ends_in_its_first_step_has_no_task() -> None:
     near, tasks = SameLoop(current_event_loop()), asyncio.all_tasks()
     done: list[str] = []
 
@@ -207,7 +207,7 @@ async def test_what_ends_in_its_first_step_has_no_task() -> None:
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_what_has_begun_hears_of_the_end_of_the_loop(turns: int) -> None:
+async def test_a_started_coroutine_learns_of_the_end_of_the_loop(turns: int) -> None:
     """Which cancels its task, perhaps before that has had a turn."""
     near, before = SameLoop(current_event_loop()), asyncio.all_tasks()
     came: list[str] = []

@@ -1,4 +1,4 @@
-"""What goes to the log is told to people and to programs."""
+"""What goes to the log is readable for people and for programs."""
 
 from __future__ import annotations
 

@@ -178,5 +178,5 @@ def test_a_new_use_is_found(text: str) -> None:
         "model._meta.pk",
     ],
 )
-def test_what_is_our_own_or_documented_is_not(text: str) -> None:
+def test_own_and_documented_names_are_not_private(text: str) -> None:
     assert found_in({"x.py": ast.parse(text)}) == set()

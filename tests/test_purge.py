@@ -105,7 +105,7 @@ async def test_a_rest_is_cut_short_by_the_end(monkeypatch: pytest.MonkeyPatch) -
         await walk.end()
 
 
-async def test_a_failure_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_purge_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """As an event, not as a defect of ours; the next walk is another try."""
     tried = 0
 

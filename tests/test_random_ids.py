@@ -29,7 +29,7 @@ print(of_child.hex(), of_parent.hex())
 """
 
 
-def test_nobody_gets_the_same_in_any_thread() -> None:
+def test_ids_differ_between_threads() -> None:
     def draw(_: int) -> list[bytes]:
         return [random_id() for _ in range(3 * STOCK_SIZE)]
 
@@ -71,7 +71,7 @@ def test_a_forked_child_has_none_of_its_parents() -> None:
 
 
 @pytest.mark.anyio
-async def test_none_from_before_a_connection_was_opened() -> None:
+async def test_opening_a_connection_discards_drawn_ids() -> None:
     """A clone of this process would draw the same."""
     random_id()
     drawn_by_a_clone = set(random_ids._stocks[os.getpid()])

@@ -14,25 +14,25 @@ def registered(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
 
 def test_a_driver_of_ours_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._BUILT_IN, "mysql", "no_such_driver.store:open_store")
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         registry.find("mysql")
-    assert "mysql:// needs no_such_driver, which is not installed" in str(told.value)
-    assert told.value.hint == "pip install 'aiorwlock-remote[mysql]'"
+    assert "mysql:// needs no_such_driver, which is not installed" in str(caught.value)
+    assert caught.value.hint == "pip install 'aiorwlock-remote[mysql]'"
 
 
 def test_a_package_of_others_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No extra of ours would help."""
     registered(monkeypatch, "no_such_package:open_store")
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as caught:
         registry.find("novel")
-    assert str(told.value) == "novel:// needs no_such_package, which is not installed"
+    assert str(caught.value) == "novel:// needs no_such_package, which is not installed"
 
 
 @pytest.mark.parametrize("target", ["json:open_store", "tests.not_whole:open_store"])
-def test_what_is_there_but_is_no_backend(
+def test_an_entry_point_that_is_no_backend(
     monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     registered(monkeypatch, target)
-    with pytest.raises(ConfigurationError, match="cannot be imported: ") as told:
+    with pytest.raises(ConfigurationError, match="cannot be imported: ") as caught:
         registry.find("novel")
-    assert "not installed" not in str(told.value)
+    assert "not installed" not in str(caught.value)

@@ -86,6 +86,8 @@ The rest is for renewals: leases that end at different times compress less well.
 """
 UNCONTENDED_AFTER = 8
 """So many swaps in a row by one process make a refusal of the next one unlikely."""
+CROWD = 4
+"""Entries of a queue from which on swaps do not wait for each other in the database."""
 CLOCK_TOLERANCE = 1.0
 """Difference of two clocks, in seconds, from which on ``rwlock doctor`` reports it."""
 Values = Mapping[str, object]
@@ -101,7 +103,9 @@ _MICRO = timedelta(microseconds=1)
 class StoredRow:
     """Value object: a database's answer to a ``look`` or ``swap`` request.
 
-    If the swap was carried out, only ``done``, ``now`` and ``fence`` are given.
+    If the swap was carried out, only ``done``, ``now`` and ``fence`` are given; if it
+    was refused because another transaction had locked the row, only ``locked`` and
+    ``now``.
     """
 
     # The swap was carried out.
@@ -117,6 +121,7 @@ class StoredRow:
     since: str | None = None
     # The fence that the store chose in a swap that begins a phase.
     fence: int | None = None
+    locked: bool = False
 
 
 @value
@@ -370,7 +375,8 @@ class TableCas:
                 have more parameters: ``wakes`` (ids of clients that may claim),
                 ``secret`` (the record has tickets of waiting clients), ``ear`` (id of
                 the client to notify of a new queue entry), ``lazily`` (a server crash
-                may undo the swap) and ``calm`` (a refusal is unlikely). If the client
+                may undo the swap), ``calm`` (a refusal is unlikely) and ``crowded``
+                (a swap that would wait for another is refused instead). If the client
                 in ``wakes`` is pushed a grant, also ``p_since`` and ``p_expires`` (of
                 that grant, in microseconds) and ``p_record`` (the sealed record).
         """
@@ -464,8 +470,14 @@ class TableCas:
                 state.record, record, stays=stays, leaves=not stays and ticket is None
             )
             values["calm"] = mark.calm >= UNCONTENDED_AFTER
+            # A renewal waits for as long as ``patience`` says.
+            crowded = self.patience is None and len(record.queue) >= CROWD
+            values["crowded"] = crowded
 
         def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
+            if found.locked:
+                self._update_time(found, sent)
+                return False, None
             if not found.done:
                 return False, self._seen(found, sent)
             now = self._update_time(found, sent)

@@ -150,6 +150,6 @@ def end_with_command() -> None:
     # The command may be killed while this process is suspended: SIGCONT lets it read
     # the end of its orders. Not SIGKILL: the signal comes when the thread ends that
     # started this process, and trio does not keep such threads
-    # (test_it_outlives_the_thread_that_started_it).
+    # (test_a_worker_outlives_the_thread_that_started_it).
     with contextlib.suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)

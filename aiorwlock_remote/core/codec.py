@@ -8,8 +8,8 @@ refused: guessing could let two holders in.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast, get_args
 
 from aiorwlock_remote.core.doorman import (
     Doorman,
@@ -28,9 +28,8 @@ VERSION = 1
 MAX_DEPTH = 50
 """Levels of lists and objects in a field that a newer version has added."""
 
-T = TypeVar("T")
-
-Fields = Mapping[str, Any]
+Fields = dict[str, Any]
+Kind = Callable[[Fields, str], object]
 
 _object = json.JSONEncoder(separators=(",", ":")).encode
 _text = json.encoder.encode_basestring_ascii
@@ -53,6 +52,8 @@ _DOORMAN = {
     *_SCALARS,
 }
 _REASONS = get_args(LossReason)
+_MODES = {mode.value: mode for mode in Mode}
+_MAX_INT = 2**63 - 1
 
 
 def dumps(doorman: Doorman) -> str:
@@ -98,13 +99,13 @@ def load(data: object) -> Doorman:
         return Doorman(
             grants=grants,
             queue=_entries(fields, grants),
-            seat=_optional(fields, "seat", str),
+            seat=_str_or_none(fields, "seat"),
             upgrader=None if idle else _load_upgrader(fields),
             upgraded=fields.get("upgraded", False) is True,
             pushed=_pushed(fields, grants),
             endings=_endings(fields),
             extra=_extra(fields, _DOORMAN),
-            **{name: _typed(fields, name, int) for name in _SCALARS},
+            **{name: _int(fields, name) for name in _SCALARS},
         )
     except KeyError as exc:
         raise BadRecord(
@@ -147,14 +148,14 @@ def _entry(entry: QueueEntry) -> str:
     extra = entry.extra
     if entry.limit:
         extra = ("limit", entry.limit), *extra
-    if entry.ticket:
-        extra = ("ticket", entry.ticket), ("lease", entry.lease), *extra
+    ticket = entry.ticket
+    claim = f',"ticket":{_text(ticket)},"lease":{entry.lease}' if ticket else ""
     return (
         f'{{"number":{entry.number},"gate":{_text(entry.client_id)},'
         f'"mode":"{entry.mode}","since":{entry.since},"expires":{entry.expires},'
         f'"window":{entry.claim_window},"waiting":{entry.waiting},'
         f'"claim_until":{_or_null(entry.claim_until)},'
-        f'"who":{_who(entry.who)}{_rest(extra)}}}'
+        f'"who":{_who(entry.who)}{claim}{_rest(extra)}}}'
     )
 
 
@@ -173,69 +174,71 @@ def _or_null(number: int | None) -> str:
 
 def _load_grant(data: object) -> Grant:
     fields = _object_of(data, "grants")
+    mode = _mode(fields)
     return Grant(
-        ticket=_typed(fields, "ticket", str),
-        mode=_mode(fields),
-        fence=_typed(fields, "fence", int),
-        since=_typed(fields, "since", int),
-        expires=_optional(fields, "expires", int),
+        ticket=_str(fields, "ticket"),
+        mode=mode,
+        fence=_int(fields, "fence"),
+        since=_int(fields, "since"),
+        expires=_int_or_none(fields, "expires"),
         who=_load_who(fields),
-        lock_delay=_typed(fields, "lock_delay", int) if "lock_delay" in fields else 0,
-        limit=_limit(fields),
+        lock_delay=_int(fields, "lock_delay") if "lock_delay" in fields else 0,
+        limit=_limit(fields, mode),
         extra=_extra(fields, _GRANT),
     )
 
 
 def _load_entry(data: object) -> QueueEntry:
     fields = _object_of(data, "queue")
-    ticket, lease = _claim(fields)
+    mode = _mode(fields)
+    ticket, lease = _claim(fields, mode)
     return QueueEntry(
-        number=_typed(fields, "number", int),
-        client_id=_typed(fields, "gate", str),
-        mode=_mode(fields),
-        since=_typed(fields, "since", int),
-        expires=_typed(fields, "expires", int),
-        claim_window=_typed(fields, "window", int),
-        waiting=_typed(fields, "waiting", int),
-        claim_until=_optional(fields, "claim_until", int),
+        number=_int(fields, "number"),
+        client_id=_str(fields, "gate"),
+        mode=mode,
+        since=_int(fields, "since"),
+        expires=_int(fields, "expires"),
+        claim_window=_int(fields, "window"),
+        waiting=_int(fields, "waiting"),
+        claim_until=_int_or_none(fields, "claim_until"),
         who=_load_who(fields),
         ticket=ticket,
         lease=lease,
-        limit=_limit(fields),
+        limit=_limit(fields, mode),
         extra=_extra(fields, _ENTRY),
     )
 
 
-def _limit(fields: Fields) -> int:
-    limit = _typed(fields, "limit", int) if "limit" in fields else 0
+def _limit(fields: Fields, mode: Mode) -> int:
+    limit = _int(fields, "limit") if "limit" in fields else 0
     # Without a limit a permit would keep everybody out, or let everybody in.
-    if (limit > 0) is not (_mode(fields) is Mode.PERMIT) or limit < 0:
+    if (limit > 0) is not (mode is Mode.PERMIT) or limit < 0:
         raise ValueError("limit: a permit has one from 1 up, a lock has none")
     return limit
 
 
-def _claim(fields: Fields) -> tuple[str, int]:
-    ticket = _typed(fields, "ticket", str) if "ticket" in fields else ""
-    lease = _typed(fields, "lease", int) if "lease" in fields else 0
+def _claim(fields: Fields, mode: Mode) -> tuple[str, int]:
+    ticket = _str(fields, "ticket") if "ticket" in fields else ""
+    lease = _int(fields, "lease") if "lease" in fields else 0
     # A step would grant what stands there (test_a_claim_that_no_step_can_push).
     if ticket and lease <= 0:
         raise ValueError("queue: a ticket without a lease")
     if lease and not ticket:
         raise ValueError("queue: a lease without a ticket")
-    if ticket and _mode(fields) is not Mode.WRITE:
-        whose = "reader" if _mode(fields) is Mode.READ else "permit"
+    if ticket and mode is not Mode.WRITE:
+        whose = "reader" if mode is Mode.READ else "permit"
         raise ValueError(f"queue: a {whose}'s ticket")
     return ticket, lease
 
 
 def _load_upgrader(fields: Fields) -> PendingUpgrade:
-    kinds = {"ticket": str, "gate": str, "expires": int, "called": None}
+    kinds = {"ticket": _str, "gate": _str, "expires": _int, "called": _any}
     ticket, client_id, expires, called = _items(fields, "upgrader", kinds)
     return PendingUpgrade(ticket, client_id, expires, bool(called))
 
 
 def _load_ending(data: object) -> LossNote:
-    kinds = {"fence": int, "holder": str, "reason": None}
+    kinds = {"fence": _int, "holder": _str, "reason": _any}
     fence, holder, reason = _items({"endings": data}, "endings", kinds)
     # A reason of a newer version ends the grant all the same
     # (test_an_unknown_reason_is_read_as_forced).
@@ -243,14 +246,21 @@ def _load_ending(data: object) -> LossNote:
 
 
 def _load_who(fields: Fields) -> Requester:
-    kinds = {"host": str, "pid": int, "task": str, "reason": str}
+    # Without a loop over the items: a record has one for each holder and waiter.
+    match fields["who"]:
+        case [str() as host, int() as pid, str() as task, str() as reason, *_] if (
+            type(pid) is int and -_MAX_INT <= pid <= _MAX_INT
+        ):
+            return Requester(host, pid, task, reason)
+    kinds = {"host": _str, "pid": _int, "task": _str, "reason": _str}
     return Requester(*_items(fields, "who", kinds))
 
 
 def _extra(data: Fields, known: set[str]) -> Extra:
+    if data.keys() <= known:
+        return ()
     extra = tuple((name, value) for name, value in data.items() if name not in known)
-    if extra:
-        _check_depth(extra)
+    _check_depth(extra)
     return extra
 
 
@@ -328,33 +338,48 @@ def _list(fields: Fields, name: str) -> list[Any]:
     return found
 
 
-def _items(fields: Fields, name: str, kinds: Mapping[str, type | None]) -> list[Any]:
-    # A newer version may have added items behind these. None as a kind accepts any.
+def _items(fields: Fields, name: str, kinds: Mapping[str, Kind]) -> list[Any]:
+    # A newer version may have added items behind these.
     found = _list(fields, name)
     if len(found) < len(kinds):
         raise ValueError(f"{name}: {len(found)} items")
     return [
-        item
-        if kind is None
-        else _typed({f"{name}.{part}": item}, f"{name}.{part}", kind)
+        kind({f"{name}.{part}": item}, f"{name}.{part}")
         for (part, kind), item in zip(kinds.items(), found, strict=False)
     ]
 
 
 def _mode(fields: Fields) -> Mode:
-    try:
-        return Mode(fields["mode"])
-    except ValueError:
-        raise ValueError("mode: neither read nor write nor permit") from None
+    mode = _MODES.get(_str(fields, "mode"))
+    if mode is None:
+        raise ValueError("mode: neither read nor write nor permit")
+    return mode
 
 
-def _typed(fields: Fields, name: str, kind: type[T]) -> T:
+# JSON has these very types, and no subclasses of theirs but bool, which is no number.
+
+
+def _int(fields: Fields, name: str) -> int:
     value = fields[name]
-    odd = isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 2**63)
-    if not isinstance(value, kind) or odd:
-        raise TypeError(f"{name}: {type(value).__name__} instead of {kind.__name__}")
-    return value
+    if type(value) is int and -_MAX_INT <= value <= _MAX_INT:
+        return value
+    raise TypeError(f"{name}: {type(value).__name__} instead of int")
 
 
-def _optional(fields: Fields, name: str, kind: type[T]) -> T | None:
-    return None if fields[name] is None else _typed(fields, name, kind)
+def _int_or_none(fields: Fields, name: str) -> int | None:
+    return None if fields[name] is None else _int(fields, name)
+
+
+def _str(fields: Fields, name: str) -> str:
+    value = fields[name]
+    if type(value) is str:
+        return value
+    raise TypeError(f"{name}: {type(value).__name__} instead of str")
+
+
+def _str_or_none(fields: Fields, name: str) -> str | None:
+    return None if fields[name] is None else _str(fields, name)
+
+
+def _any(fields: Fields, name: str) -> object:
+    return fields[name]

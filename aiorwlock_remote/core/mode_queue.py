@@ -162,10 +162,11 @@ class ModeQueue:
       (test_whatever_happens_nothing_is_left_behind, test_readers_ask_together).
     * A ticket that may have a grant in the store, or is in the store's entry and may
       get one pushed, is withdrawn when its task leaves: ``_asked``, ``_following``, and
-      ``_unsure`` (test_who_leaves_after_a_lost_answer_is_withdrawn,
+      ``_unsure`` (test_a_task_that_leaves_after_a_lost_reply_is_withdrawn,
       test_the_ticket_in_the_entry_is_withdrawn).
     * A message lets the first writer in if it names its ticket's grant, and while the
-      store's clock cannot have reached the end of that grant (test_who_is_let_in,
+      store's clock cannot have reached the end of that grant
+      (test_a_pushed_grant_lets_the_first_writer_in,
       test_a_message_that_is_not_believed_is_a_wake_up).
     * The store has at most one entry for all tasks, and the last task to leave gives
       the entry back: ``Entry.PLACED``, and ``Entry.MAYBE`` after a lost reply
@@ -175,12 +176,12 @@ class ModeQueue:
     * A withdrawal that follows an acquire under way undoes the entry this acquire may
       make: ``Entry.WITHDRAWN`` (test_leaving).
     * A wake-up while a request is under way is not lost: ``_woken`` asks again at once
-      (test_who_waits_looks_again_when_told_or_at_its_poll).
+      (test_a_waiter_asks_again_when_woken_or_at_its_poll).
     * A lease counts from the request that the store carried out
       (test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request).
     * ``due`` is None when no task waits (test_nobody_looks_for_those_who_left).
     * Tasks that joined while the queue was barred are in no request until the bar is
-      lifted (test_who_joins_behind_a_bar_asks_later).
+      lifted (test_a_task_behind_a_bar_asks_later).
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class ModeQueue:
         if self._entry is PLACED and self._request is IDLE:
             # The entry in the store is already the new task's, too. Without a last
             # reply an outage would turn the task away, while those before it wait on
-            # (test_who_joins_a_place_has_it).
+            # (test_a_task_that_joins_an_entry_waits_through_an_outage).
             waiter.last_reply = self._describe_last_answer()
             return None
         waiter.unheard = self._answers
@@ -283,7 +284,7 @@ class ModeQueue:
         """Return the store's last reply; None if none came since this task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
-        # (test_who_joins_later_is_told_what_the_store_said).
+        # (test_a_later_waiter_gets_the_last_reply_of_the_store).
         if self._request is not IDLE and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()
@@ -554,7 +555,7 @@ class ModeQueue:
         elif self._entry is PLACED and not self._woken:
             seconds = None if wait is None else wait / MICROS
             # The entry lives for what was asked. A longer poll needs another request
-            # first (test_who_is_far_from_the_head_polls_less_often).
+            # first (test_a_waiter_far_from_the_head_polls_less_often).
             asked, self._stretch = self._stretch, self._next_stretch()
             stretch = min(asked, self._stretch)
             self.due = now + next_poll(self._pace, seconds, random, stretch)

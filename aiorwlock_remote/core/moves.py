@@ -145,7 +145,7 @@ def adopt(
     slot = doorman.upgrader
     if slot is not None and slot.ticket == old.ticket:
         # It was the former owner that waited; the new one did not ask for an upgrade
-        # (test_who_adopts_an_upgrader_does_not_upgrade).
+        # (test_an_adopted_upgrader_does_not_upgrade).
         slot = None
     doorman = replace(doorman, last=fence, grants=grants, upgrader=slot)
     return doorman, Granted((grant,), at.now)

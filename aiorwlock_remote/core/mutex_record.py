@@ -62,7 +62,8 @@ def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
     """
     if not doorman.grants or (seat is not None and seat.value == doorman.seat):
         return doorman
-    # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
+    # One note for many readers: the doorman must stay small
+    # (test_the_loss_of_many_readers_is_one_note).
     holders = ["*"]
     if len(doorman.grants) <= MAX_NAMED:
         holders = [g.holder for g in soonest_ending(doorman.grants, MAX_NAMED)]

@@ -107,7 +107,7 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
     return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
 
 
-# ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
+# ``typed``: True equals the id 1 (test_a_value_equal_to_a_cached_name_is_refused).
 cached_resource: Callable[..., Resource] = lru_cache(CACHE_SIZE, typed=True)(resource)
 """``resource`` with a cache; ``TypeError`` for a type or id that is not hashable."""
 

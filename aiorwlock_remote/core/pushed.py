@@ -169,7 +169,7 @@ class ReplyDelays:
     The confirmation of a pushed grant must not take longer than what is left of the
     claim window. A process that sees its replies late, as its machine is overloaded,
     enters by no message until some replies in a row were on time: each lets the
-    longest delay fade (test_who_sees_replies_late_asks).
+    longest delay fade (test_a_process_with_late_replies_asks_instead_of_confirming).
     """
 
     __slots__ = ("longest",)

@@ -6,7 +6,7 @@ database's clock, fence. Each step reads the row, and writes it only if nothing 
 changed since.
 
 * The published columns win: grants for which they leave no room are void
-  (test_what_the_columns_leave_no_room_for_is_void).
+  (test_grants_beyond_the_columns_are_void).
 * A writer's grant is ours only while the row has our reason: another program's WLock
   after ours has its own (test_a_writer_is_known_by_its_reason).
 * Each change has a nonce, so that a late one finds another text and does nothing.

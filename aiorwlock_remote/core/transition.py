@@ -6,9 +6,9 @@ function in its own language (Lua on Redis), which a differential test compares 
 this one.
 
 Invariants of every step. ``tests/core/judge.py`` asserts them on random histories
-(test_machine.py), and ``tests/core/test_controls.py`` breaks one rule after the other
-to show that each is noticed. The models in ``spec/`` prove most of them for few
-clients.
+(test_random_histories.py), and ``tests/core/test_controls.py`` breaks one rule after
+the other to show that each is noticed. The models in ``spec/`` prove most of them for
+few clients.
 
 * A writer holds alone (``exclusion``; model LockRec).
 * A new phase has a greater fence than all before; only readers join a phase
@@ -215,7 +215,7 @@ def _step(
         doorman, wakes = _offer(doorman, now, floor)
     # The reply comes after the offer: a waiter to which this very step offers the
     # resource has ``retry_after`` 0
-    # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
+    # (test_the_offer_of_a_free_resource_is_in_the_reply).
     reply = _reply(draft, doorman, at)
     pushed = newly_pushed(doorman, wakes)
     ours, after = sync_mutex_record(doorman, at.foreign, wall)

@@ -107,7 +107,7 @@ class AppLocks:
     - With ``required``, the application starts only if the store can be reached. Else
       an outage at the start is logged once, and the ``Locks`` is opened later.
     - After ``stop_waiting`` no request waits for a lock until the next start, and those
-      that hold one are not touched (test_stopping.py).
+      that hold one are not touched (test_server_shutdown.py).
     - An application that ends, or whose start is cancelled or fails, leaves no
       ``Locks`` open and no attempt to connect running.
     """

@@ -56,7 +56,7 @@ class RequestLocks:
       application's own included, and messages and errors reach the application once and
       in their order (test_messages_come_once_and_in_order).
     * At most ``MAX_READ_AHEAD`` bytes and one more message are kept
-      (test_what_is_read_ahead_is_bounded).
+      (test_the_body_read_ahead_is_bounded).
     * A client that waits for "100 Continue" is not invited to send its body before the
       application reads the body (test_no_body_is_invited_by_waiting).
 

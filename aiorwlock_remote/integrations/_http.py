@@ -443,7 +443,7 @@ def answer(
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
     # The store did not answer in time: the resource may be free, so this is no 423
-    # (test_answers).
+    # (test_answers_to_errors).
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     headers: dict[str, str] = {}

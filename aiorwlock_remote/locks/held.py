@@ -303,7 +303,7 @@ class Held(BaseHeld):
         """
         self.check()
         # The ticket may be another one by now, which only the reply to the request
-        # under way will tell (test_it_is_not_given_away_while_it_is_moved).
+        # under way will tell (test_a_ticket_is_not_given_away_during_a_conversion).
         if self._lease.moving:
             raise NotOwner(resource=self.resource, action="detach")
         self._state.require_no_set("passing on")

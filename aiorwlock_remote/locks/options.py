@@ -31,7 +31,7 @@ OnLostCallback = Literal["raise", "flag"] | Callable[[Any], object]
 _MAX_WAITERS = 2**31
 
 # An unknown option is most often a known one in the wrong place, or by the name that
-# another library has for it: the error says where it belongs (test_hints.py).
+# another library has for it: the error says where it belongs (test_option_hints.py).
 _ELSEWHERE = {
     "reason": "acquire",
     **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),

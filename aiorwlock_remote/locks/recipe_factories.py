@@ -111,7 +111,7 @@ class RecipeFactories:
         if not isinstance(store, SupportsMutexSets):
             raise _missing(f"mutex set {quoted(name)}", _REDIS)
         # It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all
-        # tasks of a process share one queue for a set (test_set_idle.py).
+        # tasks of a process share one queue for a set (test_set_idle_cost.py).
         acquirer = self._acquirers.get((name, revalidate_seconds))
         if acquirer is None:
             members, client = partial(store.members, name), self._session.client

@@ -233,7 +233,7 @@ class Session:
 
     def _check_dropped(self) -> None:
         # Two for each new grant, so that those that have ended do not pile up
-        # (test_those_that_ended_do_not_pile_up).
+        # (test_ended_objects_do_not_pile_up).
         if not self.dropped:
             return
         for _ in range(min(2, len(self.dropped))):
@@ -548,7 +548,7 @@ class HeldState:
             self.session, lease, self.options, followers, owned_by_task=owned
         )
         # A chain, not a reference to the next: a grant that is moved often would keep
-        # all its predecessors (test_none_but_the_first_and_the_newest_stay).
+        # all its predecessors (test_only_the_first_and_the_newest_grant_stay).
         self._chain = new._chain = self._chain or _MoveChain()
         self._chain.newest = new
         bodies, self._bodies = self._bodies, []

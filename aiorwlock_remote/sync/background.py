@@ -95,7 +95,7 @@ class Background:
       already, is dropped there, and a grant that is dropped is given back.
     - A call is never cancelled before its first step: a release is sent.
     - The next call of a thread begins when the one that was interrupted has ended: the
-      thread holds nothing of it any more (test_who_was_interrupted_may_ask_again).
+      thread holds nothing of it any more (test_an_interrupted_acquire_may_be_repeated).
     - A forked child process uses nothing of its parent's loop.
     - A call is queued before the loop is woken, and the loop notes that it is awake
       before it looks into the queue: so one wake-up serves many calls, and no call

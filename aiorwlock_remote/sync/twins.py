@@ -405,7 +405,7 @@ class SyncGrant(Calls, Generic[A]):
                 self.check()
             except LockLost:
                 # There will be no `__exit__`, and the store may still count it as held
-                # (test_what_is_lost_before_its_body_is_given_back).
+                # (test_a_grant_lost_before_its_body_is_released).
                 self._left = True
                 self._loop.spawn(partial(self._leave, self._twin, quietly=True))
                 raise

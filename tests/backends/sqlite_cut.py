@@ -21,7 +21,7 @@ from aiorwlock_remote.embedded import boot_id
 
 
 async def main(url: str, cycles: int, ends: str) -> None:
-    """As told."""
+    """At the given write."""
     async with connect(url) as locks:
         for cycle in range(1, cycles + 1):
             async with locks.mutex("order", 1) as held:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it
 PATIENCE = 10
 
 
-async def test_it_has_none_of_its_parents_grants() -> None:
+async def test_a_forked_child_has_no_grants_of_its_parent() -> None:
     async with connect("memory://forked") as locks, locks.mutex("order", 1):
         assert child_gets_it()
         assert await locks.mutex("order", 1).locked()

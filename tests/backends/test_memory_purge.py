@@ -12,18 +12,18 @@ from tests.fixed_clock import StandingClock
 HOUR = 3600.0
 
 
-class Scene:
-    """A shelf, and what time it is."""
+class DatabaseSetup:
+    """A memory database, and its clock."""
 
     def __init__(self) -> None:
-        self.shelf = MemoryDatabase()
+        self.database = MemoryDatabase()
         self.clock = StandingClock()
 
     def takes(self, name: str, lease: float | None) -> None:
         """Somebody gets it, and never gives it back."""
         claim = Claim(f"t{name}", None if lease is None else micros(lease))
         command = Acquire((claim,), Mode.WRITE, Policy.FAIR)
-        step = self.shelf.step(resource("order", name), command, self.clock)
+        step = self.database.step(resource("order", name), command, self.clock)
         assert isinstance(step.reply, Granted)
 
     def passes(self, seconds: float) -> None:
@@ -31,23 +31,23 @@ class Scene:
         self.clock.seconds += seconds
         now = micros(self.clock.seconds)
         for _ in range(SWEEP_EVERY):
-            self.shelf.sweep(now, now, HOUR)
+            self.database.sweep(now, now, HOUR)
 
 
 def test_seats_of_holders_that_died_go_with_their_records() -> None:
-    scene = Scene()
+    setup = DatabaseSetup()
     for number in range(10):
-        scene.takes(str(number), lease=30.0)
-    scene.passes(HOUR / 2)
-    assert len(scene.shelf.records) == len(scene.shelf.seats) == 10
-    scene.passes(HOUR)
-    assert not scene.shelf.records
-    assert not scene.shelf.seats
+        setup.takes(str(number), lease=30.0)
+    setup.passes(HOUR / 2)
+    assert len(setup.database.records) == len(setup.database.seats) == 10
+    setup.passes(HOUR)
+    assert not setup.database.records
+    assert not setup.database.seats
 
 
-def test_what_is_held_stays() -> None:
-    scene = Scene()
-    scene.takes("day", lease=24 * HOUR)
-    scene.takes("for ever", lease=None)
-    scene.passes(2 * HOUR)
-    assert len(scene.shelf.records) == len(scene.shelf.seats) == 2
+def test_held_resources_are_not_purged() -> None:
+    setup = DatabaseSetup()
+    setup.takes("day", lease=24 * HOUR)
+    setup.takes("for ever", lease=None)
+    setup.passes(2 * HOUR)
+    assert len(setup.database.records) == len(setup.database.seats) == 2

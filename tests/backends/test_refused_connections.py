@@ -46,7 +46,9 @@ def closing() -> Iterator[str]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("url", URLS, ids=lambda url: url.partition(":")[0])
-async def test_that_the_server_closed_it(closing: str, url: str) -> None:
+async def test_a_connection_closed_by_the_server_is_reported(
+    closing: str, url: str
+) -> None:
     with pytest.raises(BackendUnavailable) as refused:
         async with connect(url.format(closing), connect_timeout=2):
             pass

@@ -1,4 +1,4 @@
-"""Stores in files whose threads cannot be started: told, and tried again."""
+"""Stores in files whose threads cannot be started: an error, and tried again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return urls[request.param]
 
 
-async def test_no_worker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_worker_thread_connecting_fails(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = RefusedThreads(monkeypatch, "")
     with pytest.raises(BackendUnavailable, match="no thread could be started"):
         await connect(url)
@@ -44,13 +46,15 @@ async def test_a_sub_interpreter(
     with monkeypatch.context() as patch, pytest.raises(Unsupported) as caught:
         RefusedThreads(patch, "", 99, said)
         await connect(name or url)
-    told = str(caught.value)
-    assert f"this sub-interpreter cannot start threads ({said})" in told
-    assert "connect() in the main interpreter" in told
-    assert "ulimit" not in told
+    message = str(caught.value)
+    assert f"this sub-interpreter cannot start threads ({said})" in message
+    assert "connect() in the main interpreter" in message
+    assert "ulimit" not in message
 
 
-async def test_no_watcher(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_watcher_thread_waiters_poll(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first waiter polls; with the second there is one."""
     RefusedThreads(monkeypatch, "watcher")
     async with connect(url) as locks, connect(url) as others:

@@ -111,7 +111,7 @@ async def test_no_place_for_a_file(tmp_path: Path, name: str) -> None:
     assert "cannot be opened" in said
 
 
-def test_not_writable() -> None:
+def test_a_file_that_is_not_writable() -> None:
     """A file that this user may read but not write; root steps down first."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "locks.db")
@@ -136,7 +136,7 @@ async def _open_and_close(path: Path) -> None:
 
 
 async def test_locked_by_another_program(tmp_path: Path) -> None:
-    """Told after ``connect_timeout``."""
+    """The error comes after ``connect_timeout``."""
     path = tmp_path / "locks.db"
     async with connect(f"sqlite:///{path}"):
         pass

@@ -63,7 +63,7 @@ async def test_the_current_folder_is_gone(
 
 
 async def test_one_spoilt_record_harms_no_other(tmp_path: Path) -> None:
-    """Its own users are told; the others keep, get and list their locks."""
+    """Its own users get an error; the others keep, get and list their locks."""
     path = tmp_path / "locks.db"
     async with connect(f"sqlite:///{path}", lease=1.0, on_lost="flag") as locks:
         bad = await locks.mutex("a", 0).acquire()

@@ -15,7 +15,7 @@ from aiorwlock_remote.embedded.connection import PlainWakeEvent
 from aiorwlock_remote.embedded.watcher import WatchIntervals
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.backends.test_sqlite_replaced import remove
+from tests.backends.test_sqlite_file_replaced import remove
 from tests.embedded.test_inotify import LONG, hand_over, waits
 
 SELDOM = PollPolicy(poll_min=3600, poll_max=3600, entry_ttl=12_000)

@@ -77,7 +77,7 @@ def test_no_more_is_looked_at_than_a_portion(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step begins it; other steps are carried out in between."""

@@ -40,7 +40,7 @@ def visit(url: str) -> str:
 
 
 @pytest.mark.slow
-async def test_who_lost_its_log_enters_nobody(tmp_path: Path) -> None:
+async def test_a_database_without_its_log_grants_nothing(tmp_path: Path) -> None:
     path = tmp_path / "locks.db"
     url = f"sqlite:///{path}"
     async with connect(url) as locks:
@@ -59,7 +59,7 @@ async def test_who_lost_its_log_enters_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["-wal", "-shm"])
-async def test_who_lost_a_file_beside_it_enters_nobody(
+async def test_a_database_without_a_companion_file_grants_nothing(
     tmp_path: Path, part: str
 ) -> None:
     """A clean-up job deletes it: another process would be granted the same locks."""

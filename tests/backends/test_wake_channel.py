@@ -173,7 +173,7 @@ async def test_all_readers_are_hinted(
 async def test_a_release_is_not_refused(
     mariadb_tables: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The holder is told who joins the queue: then it knows the version to change."""
+    """The holder learns who joins the queue: then it knows the version to change."""
     entered = anyio.Event()
     async with (
         both(mariadb_tables, redis_server.url) as (one, other),
@@ -236,7 +236,7 @@ async def test_a_channel_that_goes_and_comes(
 
 
 @pytest.mark.usefixtures("_no_polls")
-async def test_what_was_lost_with_the_channel_is_looked_for(
+async def test_releases_during_an_outage_of_the_channel_are_found(
     mariadb_tables: str, proxy: Proxy
 ) -> None:
     """A release during the outage is found when the outage begins or ends."""
@@ -292,7 +292,7 @@ async def test_a_silent_channel_is_noticed_when_a_hint_is_missed(
 
 
 @pytest.mark.usefixtures("_no_polls")
-async def test_whoever_writes_to_the_channel_costs_a_read(
+async def test_forged_messages_cost_a_read_and_grant_nothing(
     mariadb_tables: str, redis_server: RedisServer
 ) -> None:
     """Forged, damaged and doubled hints let nobody in."""
@@ -355,7 +355,7 @@ def connections(kind: str, server: RedisServer, database: str) -> int:
     return int(count)
 
 
-async def test_a_wrong_password_is_told_and_not_shown(
+async def test_a_wrong_password_is_reported_and_not_shown(
     mariadb_tables: str,
     redis_server: RedisServer,
     caplog: pytest.LogCaptureFixture,
@@ -401,7 +401,7 @@ async def test_the_right_to_publish_is_needed(
         ("{mariadb}", "postgresql://127.0.0.1:1/db?listen=no", "listen=no"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_senseless_wake_urls_are_refused(
     url: str, wake: str, said: str, mariadb_tables: str, tmp_path: object
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):

@@ -56,16 +56,16 @@ KINDS = {
 FOREIGN = {"steal": 2, "vanish": 1, "flush": 1, "nothing": 96}
 
 
-class ClosingDesk(StatementExecutor, Protocol):
-    """A desk and its connections."""
+class ClosableExecutor(StatementExecutor, Protocol):
+    """A statement executor and its connections."""
 
     async def close(self) -> None: ...
 
 
 class Database(Protocol):
-    """Our desks, and a foreign program's statements on both tables."""
+    """Our executors, and a foreign program's statements on both tables."""
 
-    def desk(self, side: DriverLoop) -> ClosingDesk: ...
+    def executor(self, side: DriverLoop) -> ClosableExecutor: ...
 
     async def delete(self, table: str, kind: str, number: int) -> None: ...
 
@@ -83,7 +83,7 @@ class Clockwork(ServerTime):
     def bounds(self, at: int) -> Bounds:  # noqa: ARG002 - the time stands still
         return Bounds(self.now, 0)
 
-    def told(self, now: int, at: int, took: int) -> None:
+    def update(self, now: int, at: int, took: int) -> None:
         """It has its own."""
 
 
@@ -103,20 +103,20 @@ class Comparison:
         self._woken: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
-        self._desks: list[ClosingDesk] = []
+        self._executors: list[ClosableExecutor] = []
         self._processes = [self._process() for _ in range(2)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for desk in self._desks:
-            await desk.close()
+        for executor in self._executors:
+            await executor.close()
 
     def _process(self) -> tuple[TableCas, TableStepper]:
         clock = SystemClock()
         host = AsyncioEventLoop(clock)
-        desk = self._database.desk(SameLoop(host))
-        self._desks.append(desk)
-        cas = TableCas(desk, clock, self._time)
+        executor = self._database.executor(SameLoop(host))
+        self._executors.append(executor)
+        cas = TableCas(executor, clock, self._time)
         loop = asyncio.get_running_loop()
 
         def later(seconds: float, function: Any) -> None:  # noqa: ANN401
@@ -124,8 +124,8 @@ class Comparison:
 
         return cas, TableStepper(cas, self._wakes, later)
 
-    def _wakes(self, _: Resource, gates: tuple[str, ...]) -> None:
-        self._woken = gates
+    def _wakes(self, _: Resource, client_ids: tuple[str, ...]) -> None:
+        self._woken = client_ids
 
     async def run(self, commands: int) -> None:
         """So many commands, each compared in all it says and does."""
@@ -145,10 +145,10 @@ class Comparison:
             done += 1
 
     def _tick(self) -> None:
-        door, chance = self._record or Doorman(), self.asker.chance
-        ends = [g.expires for g in door.grants if g.expires]
-        ends += [p.claim_until for p in door.queue if p.claim_until]
-        ends += [p.expires for p in door.queue]
+        doorman, chance = self._record or Doorman(), self.asker.chance
+        ends = [g.expires for g in doorman.grants if g.expires]
+        ends += [p.claim_until for p in doorman.queue if p.claim_until]
+        ends += [p.expires for p in doorman.queue]
         then = sorted(at for at in ends if at >= self._time.now)
         if then and chance.random() < 0.25:
             at = chance.choice(then[:3]) + chance.choice([-1, 0, 0, 1])
@@ -214,7 +214,7 @@ class Comparison:
         showed, which must not be before the request. ``clock`` is then; ``now``: the
         time of the step, which is the test's.
         """
-        # The test's time is ahead of the server's clock, so that either may be told.
+        # The test's time is ahead of the server's clock, so either may be returned.
         if isinstance(answer, Waiting):
             assert answer.now >= max(clock, now)
             return replace(answer, now=now)

@@ -106,7 +106,7 @@ class JoinSuite:
                 await user.ask(connection, "COMMIT")
             assert booked == [1]
 
-    async def test_it_is_entered_once(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_is_entered_once(self, user: User) -> None:
         """Else what is looked at when the transaction has ended was another's grant."""
         async with connect(user.url) as locks, user.opened() as connection:
             entering = locks.mutex("order", 1).in_transaction(connection)
@@ -167,7 +167,9 @@ class JoinSuite:
                 group.start_soon(end)
                 assert not await store.joined(lease.resource, lease.ticket)
 
-    async def test_it_vanishes_with_a_rollback(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_vanishes_with_a_rollback(
+        self, user: User
+    ) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             with pytest.raises(ZeroDivisionError):
                 async with user.transaction(connection):
@@ -179,7 +181,9 @@ class JoinSuite:
                 await user.free(TRANSACTION_LEASE - 1) == 0
             )  # given back, not run out
 
-    async def test_it_is_renewed_meanwhile(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_is_renewed_meanwhile(
+        self, user: User
+    ) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             async with (
                 user.transaction(connection),
@@ -194,7 +198,9 @@ class JoinSuite:
                 held.check()
             await user.free()
 
-    async def test_nobody_gets_in_though_it_cannot_be_renewed(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_holds_without_renewals(
+        self, user: User
+    ) -> None:
         """The row lock holds where the lease does not."""
         with Proxy(user.port()) as proxy:
             through = user.url.replace(f":{user.port()}/", f":{proxy.port}/")
@@ -229,7 +235,7 @@ class JoinSuite:
                     await locks.mutex("order", 2).acquire(timeout=1)
                 await locks.aclose()
 
-    async def test_nobody_breaks_it(self, user: User) -> None:
+    async def test_a_lock_in_a_transaction_cannot_be_broken(self, user: User) -> None:
         """Who tries is not answered, and changes nothing before it ends."""
         async with connect(user.url) as locks, user.opened() as connection:
             async with user.transaction(connection):
@@ -268,7 +274,7 @@ class JoinSuite:
             assert await user.free() == 1
         await engine.dispose()
 
-    async def test_what_cannot_be_joined(self, user: User) -> None:
+    async def test_locks_that_cannot_join_a_transaction(self, user: User) -> None:
         async with connect(user.url) as locks, user.opened() as connection:
             lock = locks.mutex("order", 1)
 

@@ -24,7 +24,7 @@ from aiorwlock_remote.errors import BackendUnavailable
 ORDER = resource("order", 42)
 NOTHING = StoredState(None, None, None)
 LEASE = 1_000_000
-GATE = "g"
+CLIENT_ID = "g"
 
 
 def write(ticket: str, **more: Any) -> Acquire:  # noqa: ANN401
@@ -32,7 +32,7 @@ def write(ticket: str, **more: Any) -> Acquire:  # noqa: ANN401
 
 
 @dataclass
-class Shelf:
+class SharedRow:
     """One row that many processes share. Its ballots give fences to fresh rows."""
 
     random: Random = field(default_factory=lambda: Random(0))
@@ -63,10 +63,10 @@ class Shelf:
 
 
 class Connection:
-    """A process's way to the shelf: ``CasStore``. Counts what it asks."""
+    """A process's ``CasStore`` for the shared row. Records its requests."""
 
-    def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
-        self.shelf = shelf
+    def __init__(self, row: SharedRow, trouble: float = 0.0) -> None:
+        self.row = row
         self.trouble = trouble
         self.fates: list[str] = []  # of the next swaps
         self.loads_fail = False
@@ -78,10 +78,10 @@ class Connection:
         return NOTHING
 
     def clock(self) -> int:
-        return self.shelf.now + 77
+        return self.row.now + 77
 
     def times(self, _: StoredState) -> StepTimes:
-        return StepTimes(self.shelf.now - self.slow, 0, self.shelf.now, self.clock())
+        return StepTimes(self.row.now - self.slow, 0, self.row.now, self.clock())
 
     def load(self, _: Resource) -> Pending[StoredState]:
         self.asked.append("load")
@@ -91,7 +91,7 @@ class Connection:
             lambda: (
                 pending.set_exception(away)
                 if self.loads_fail
-                else pending.set_result(self.shelf.state)
+                else pending.set_result(self.row.state)
             )
         )
         return pending
@@ -108,22 +108,22 @@ class Connection:
         del resource, times, wakes
         self.asked.append("swap")
         pending: Pending[tuple[bool, StoredState | None]] = Pending()
-        do = partial(self.shelf.swap, state, record, seat)
-        chance = self.shelf.random.random()
+        do = partial(self.row.swap, state, record, seat)
+        chance = self.row.random.random()
         fate = self.fates.pop(0) if self.fates else "answered"
         if chance < self.trouble:
-            fate = self.shelf.random.choice(("done", "late", "never"))
+            fate = self.row.random.choice(("done", "late", "never"))
 
         def answered() -> None:
             done = do()
-            told = self.shelf.state if done or chance < 0.8 else None
-            pending.set_result((done, told))
+            found = self.row.state if done or chance < 0.8 else None
+            pending.set_result((done, found))
 
         def lost() -> None:
             if fate in {"done", "gave up, done"}:
                 do()
             elif fate in {"late", "gave up, late"}:
-                self.shelf.late.append(do)
+                self.row.late.append(do)
             error = CasContention if fate.startswith("gave up") else BackendUnavailable
             undone = fate == "gave up, undone"
             pending.set_exception(error(what="no answer", nothing_done=undone))
@@ -139,10 +139,12 @@ class Connection:
 class Party:
     """A process: its swaps are carried out when the test says so."""
 
-    def __init__(self, shelf: Shelf, trouble: float = 0.0) -> None:
-        self.cas = Connection(shelf, trouble)
+    def __init__(self, row: SharedRow, trouble: float = 0.0) -> None:
+        self.cas = Connection(row, trouble)
         self.woken: list[tuple[str, ...]] = []
-        self.swapping = CasStepper(self.cas, lambda _, gates: self.woken.append(gates))
+        self.swapping = CasStepper(
+            self.cas, lambda _, client_ids: self.woken.append(client_ids)
+        )
 
     def begin(self, command: Any) -> Pending[Any]:  # noqa: ANN401
         return self.swapping.step(ORDER, command)

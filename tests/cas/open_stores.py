@@ -23,9 +23,9 @@ LEASE = micros(30)
 
 
 @asynccontextmanager
-async def opened(url: str, gate: str = "") -> AsyncIterator[TableStore]:
-    """A store that rings no bell, closed in time afterwards."""
-    settings = StoreSettings(client_id=gate or secrets.token_hex(8))
+async def opened(url: str, client_id: str = "") -> AsyncIterator[TableStore]:
+    """A store that wakes nobody, closed in time afterwards."""
+    settings = StoreSettings(client_id=client_id or secrets.token_hex(8))
     host = current_event_loop()
     address = parse(url)
     store = await find(address.scheme)(address, host, lambda *_: None, settings)

@@ -1,4 +1,4 @@
-"""Processes at the two tables, and what they are told: beneath ``test_swap_story``."""
+"""Processes at the two tables, and their replies: for ``test_random_histories``."""
 
 from __future__ import annotations
 
@@ -35,11 +35,15 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.lease import local_deadline
-from tests.cas.tables import Tables, Watch, World
+from tests.cas.tables import Tables, VirtualTime, Watch
 
 ORDER = resource("order", 42)
 LEASE, PLACE_LIFE = 2.0, micros(6.0)
-CLOCKS = [Watch(World(), 5.0, 0.9999), Watch(World(), 7e5), Watch(World(), 0.0, 1.0001)]
+CLOCKS = [
+    Watch(VirtualTime(), 5.0, 0.9999),
+    Watch(VirtualTime(), 7e5),
+    Watch(VirtualTime(), 0.0, 1.0001),
+]
 
 
 @dataclass(eq=False)
@@ -72,9 +76,9 @@ class Visit:
 
 @dataclass(eq=False)
 class Process:
-    """A loop and a keeper, and the ``Desk`` of both."""
+    """A loop and a keeper, and the executor of both."""
 
-    gate: str
+    client_id: str
     clock: Watch = field(repr=False)
     under_way: list[Request] = field(repr=False)
     loop: TableStepper = field(init=False, repr=False)
@@ -82,20 +86,20 @@ class Process:
     dead: bool = False
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
-        """As ``Desk``."""
+        """As the executor."""
         answer: Pending[StoredRow] = Pending()
         if not self.dead:
             self.under_way.append(Request(self, name, values, answer))
         return answer
 
 
-class Stage(RuleBasedStateMachine):
+class SimulatedTables(RuleBasedStateMachine):
     """The server and its two tables, and all who ever came."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.tables = Tables(self.world)
+        self.virtual_time = VirtualTime()
+        self.tables = Tables(self.virtual_time)
         self.under_way: list[Request] = []
         self.ghosts: list[Request] = []
         self.visits: list[Visit] = []
@@ -108,21 +112,21 @@ class Stage(RuleBasedStateMachine):
     def _process(self, watch: Watch) -> Process:
         process = Process(
             f"g{next(self.numbers)}",
-            Watch(self.world, watch.origin, watch.speed),
+            Watch(self.virtual_time, watch.origin, watch.speed),
             self.under_way,
         )
         at = micros(process.clock.now())
         time = ServerTime(micros_of(self.tables.now()), at)
         for name in ("loop", "keeper"):
             cas = TableCas(process, process.clock, time)
-            steps = TableStepper(cas, lambda *_: None, self.world.after)
+            steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)
             setattr(process, name, steps)
         return process
 
     def _those(self, *states: str) -> list[Visit]:
         found = []
         for visit in self.visits:
-            if visit.state == "held" and visit.until <= self.world.now:
+            if visit.state == "held" and visit.until <= self.virtual_time.now:
                 visit.state = "ending"  # nobody believes in it any more
             if visit.state in states and not visit.busy:
                 found.append(visit)
@@ -136,7 +140,7 @@ class Stage(RuleBasedStateMachine):
             return
         one.found = self.tables.swap(one.values)
         if one.found.done:
-            self.written = self.world.now
+            self.written = self.virtual_time.now
             self._note(self._record())
 
     def _answer(self, one: Request) -> None:
@@ -162,7 +166,7 @@ class Stage(RuleBasedStateMachine):
             self.highest = grant.fence
 
     def _believes(self, visit: Visit) -> bool:
-        return visit.state in {"held", "moving"} and visit.until > self.world.now
+        return visit.state in {"held", "moving"} and visit.until > self.virtual_time.now
 
     def _ask(self, visit: Visit) -> None:
         others = [
@@ -175,16 +179,16 @@ class Stage(RuleBasedStateMachine):
         command = Acquire(
             (visit.claim,),
             visit.mode,
-            client_id=visit.who.gate,
+            client_id=visit.who.client_id,
             may_queue=True,
             more=more,
             waiting=more + 1,
             entry_ttl=PLACE_LIFE,
         )
-        told = partial(self._told, visit, visit.who.clock.now())
-        visit.who.loop.step(ORDER, command).add_done_callback(told)
+        on_reply = partial(self._on_reply, visit, visit.who.clock.now())
+        visit.who.loop.step(ORDER, command).add_done_callback(on_reply)
 
-    def _told(self, visit: Visit, sent_at: float, answer: Pending[Reply]) -> None:
+    def _on_reply(self, visit: Visit, sent_at: float, answer: Pending[Reply]) -> None:
         visit.busy = False
         if visit.state == "lost":
             return
@@ -240,8 +244,8 @@ class Stage(RuleBasedStateMachine):
     def _withdraw(self, visit: Visit) -> None:
         others = self._those("asking", "waiting")
         keep = any(v.who is visit.who and v is not visit for v in others)
-        gate, tickets = visit.who.gate, (visit.ticket,)
-        self._end(visit, Withdraw(gate, visit.mode, tickets, keep=keep))
+        client_id, tickets = visit.who.client_id, (visit.ticket,)
+        self._end(visit, Withdraw(client_id, visit.mode, tickets, keep=keep))
 
     def _end(self, visit: Visit, command: Release | Withdraw) -> None:
         visit.state, visit.busy = "ending", True

@@ -16,7 +16,7 @@ Delay = Callable[[], float]
 
 
 @dataclass
-class World:
+class VirtualTime:
     """Time, and what is to happen. Seconds."""
 
     now: float = 1_000.0
@@ -39,13 +39,13 @@ class World:
 class Watch:
     """A process's clock: another origin, and a speed that differs a little."""
 
-    world: World
+    virtual_time: VirtualTime
     origin: float = 0.0
     speed: float = 1.0
 
     def now(self) -> float:
         """Boot clock."""
-        return self.origin + self.world.now * self.speed
+        return self.origin + self.virtual_time.now * self.speed
 
     def wall(self) -> float:
         """Not to be trusted at all."""
@@ -61,8 +61,8 @@ class HasTime(Protocol):
 class Tables:
     """What the blocks do, in Python; the server's clock is ``ahead`` of the world's."""
 
-    def __init__(self, world: HasTime, ahead: float = 1_700_000_000.0) -> None:
-        self._world = world
+    def __init__(self, virtual_time: HasTime, ahead: float = 1_700_000_000.0) -> None:
+        self._world = virtual_time
         self._ahead = ahead
         self.seats: dict[Any, tuple[Any, Any]] = {}
         self.doormen: dict[Any, tuple[str, Any, Any]] = {}
@@ -100,11 +100,11 @@ class Tables:
 
 
 class Link:
-    """``Desk``: each way takes ``delay()`` seconds."""
+    """A statement executor: each way takes ``delay()`` seconds."""
 
-    def __init__(self, tables: Tables, world: World, delay: Delay) -> None:
+    def __init__(self, tables: Tables, virtual_time: VirtualTime, delay: Delay) -> None:
         self._tables = tables
-        self._world = world
+        self._world = virtual_time
         self._delay = delay
         self.carried: Callable[[Values, StoredRow], object] = lambda _, __: None
 

@@ -1,4 +1,4 @@
-"""Who is told that somebody queued up behind it."""
+"""Which holder learns that another client has queued up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiorwlock_remote.core.value import replace
 HELD = Doorman(grants=(Grant("ticket", Mode.WRITE, 1, 1, 2),), extra=(("newer", 1),))
 
 
-def test_who_enters_leaves_its_ear_and_takes_it_along() -> None:
+def test_a_holder_leaves_its_arrival_channel_and_takes_it_along() -> None:
     ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True
     entered = ours.turned(HELD)
@@ -27,7 +27,7 @@ def test_who_enters_leaves_its_ear_and_takes_it_along() -> None:
 
 
 def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
-    """Who was thrown out must not be told for ever."""
+    """A client whose grant was broken must not be notified for ever."""
     ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True
     taken_over = theirs.turned(ours.turned(HELD))
@@ -35,7 +35,7 @@ def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
     assert theirs.turned(replace(HELD, extra=())).extra == ()
 
 
-def test_who_was_pushed_the_grant_is_told() -> None:
+def test_the_client_of_a_pushed_grant_is_notified() -> None:
     """Not the process whose step pushed it. It waited, so it listens."""
     ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True
@@ -44,17 +44,17 @@ def test_who_was_pushed_the_grant_is_told() -> None:
     assert theirs.behind(pushed) is None
 
 
-def test_what_is_no_gate_is_nobody() -> None:
-    for ear in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
+def test_a_malformed_client_id_is_nobody() -> None:
+    for channel in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
         assert (
             ArrivalNotices("0b").behind(
-                replace(HELD, extra=((NOTIFIED_CLIENT_FIELD, ear),))
+                replace(HELD, extra=((NOTIFIED_CLIENT_FIELD, channel),))
             )
             is None
         )
 
 
-def test_only_a_new_place_is_told() -> None:
+def test_only_a_new_queue_entry_is_announced() -> None:
     come = replace(HELD, number=1)
     assert is_new_entry_only(HELD, come)
     assert not is_new_entry_only(None, come)

@@ -20,12 +20,12 @@ RELEASE = Release("t1")
 
 
 class Reads:
-    """What is read is told at once; pauses end when the test says so."""
+    """Reads return at once; pauses end when the test says so."""
 
     def __init__(self) -> None:
         self.fails = False
         self.pauses: list[tuple[float, Callable[[], None]]] = []
-        self.told: list[StoredState | None] = []
+        self.results: list[StoredState | None] = []
 
     def read(self, _: Resource) -> Pending[StoredState]:
         read: Pending[StoredState] = Pending()
@@ -50,32 +50,32 @@ def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
     reads = Reads()
     pausing = CasBackoff(reads.read, reads.later)
     for refusals in range(1, 3):
-        pausing(ORDER, RELEASE, refusals, reads.told.append)
-    assert reads.told == [None, None]
+        pausing(ORDER, RELEASE, refusals, reads.results.append)
+    assert reads.results == [None, None]
     assert reads.pauses == []
     for refusals in (*range(3, 9), 10_000):
-        pausing(ORDER, RELEASE, refusals, reads.told.append)
+        pausing(ORDER, RELEASE, refusals, reads.results.append)
     pauses = [seconds for seconds, _ in reads.pauses]
     assert pauses == [0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
 
 
 @pytest.mark.usefixtures("longest")
 def test_entering_pauses_grow_longer() -> None:
-    """Processes that want one lock at once give each other room; a holder leaves."""
+    """Processes that want one lock at once back off; a holder leaves."""
     reads = Reads()
     pausing = CasBackoff(reads.read, reads.later)
     for refusals in (8, 10, 12, 10_000):
-        pausing(ORDER, acquire("t1"), refusals, reads.told.append)
+        pausing(ORDER, acquire("t1"), refusals, reads.results.append)
     pauses = [seconds for seconds, _ in reads.pauses]
     assert pauses == [0.128, 0.512, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_it_goes_on_from_what_is_read_after_the_pause(fails: bool) -> None:
+def test_a_retry_uses_the_state_read_after_the_pause(fails: bool) -> None:
     reads = Reads()
-    CasBackoff(reads.read, reads.later)(ORDER, RELEASE, 3, reads.told.append)
-    assert reads.told == []
+    CasBackoff(reads.read, reads.later)(ORDER, RELEASE, 3, reads.results.append)
+    assert reads.results == []
     reads.fails = fails
     (_, ends), *_ = reads.pauses
     ends()
-    assert reads.told == [None if fails else NOTHING]
+    assert reads.results == [None if fails else NOTHING]

@@ -10,7 +10,7 @@ from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Granted, Release, Reply
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.cas.lossy_clients import NOTHING, ORDER, Party, Shelf, write
+from tests.cas.lossy_clients import NOTHING, ORDER, Party, SharedRow, write
 
 FEW = 4
 SEEN = StoredState(None, None, 1)
@@ -34,14 +34,14 @@ def begin(party: Party, resources: list[Resource]) -> list[Pending[Reply]]:
 
 
 def test_of_what_others_saw_the_last_is_remembered() -> None:
-    party = Party(Shelf())
+    party = Party(SharedRow())
     for one in others(0, 5 * FEW):
         party.swapping.saw(one, SEEN)
     assert remembered(party.swapping, 5 * FEW) == others(4 * FEW, FEW)
 
 
-def test_who_is_asked_for_again_stays() -> None:
-    party = Party(Shelf())
+def test_a_cached_row_in_use_stays() -> None:
+    party = Party(SharedRow())
     party.do(write("t1"))
     for one in others(0, 5 * FEW):
         party.swapping.saw(one, SEEN)
@@ -52,8 +52,8 @@ def test_who_is_asked_for_again_stays() -> None:
 
 def test_what_is_lost_is_not_forgotten() -> None:
     """Its swap may still happen: the next one has to see to that first."""
-    shelf = Shelf()
-    party = Party(shelf)
+    row = SharedRow()
+    party = Party(row)
     party.cas.fates = ["late"]
     lost = party.begin(write("t1"))
     party.cas.run()
@@ -64,11 +64,11 @@ def test_what_is_lost_is_not_forgotten() -> None:
     party.asked.clear()
     assert isinstance(party.do(write("t2")), Granted)
     assert party.asked == ["load", "swap"]
-    assert not any(ghost() for ghost in shelf.late)
+    assert not any(ghost() for ghost in row.late)
 
 
 def test_after_an_outage_what_comes_new_is_bounded_all_the_same() -> None:
-    party = Party(Shelf())
+    party = Party(SharedRow())
     away = [resource("lost", number) for number in range(3 * FEW)]
     party.cas.fates = ["never"] * len(away)
     begin(party, away)
@@ -81,8 +81,8 @@ def test_after_an_outage_what_comes_new_is_bounded_all_the_same() -> None:
     assert party.asked == ["load"] * len(away)  # not one of them is taken for new
 
 
-def test_who_is_under_way_keeps_its_order() -> None:
-    party = Party(Shelf())
+def test_a_resource_with_requests_in_flight_keeps_its_order() -> None:
+    party = Party(SharedRow())
     first = party.begin(write("t1"))
     for one in others(0, 5 * FEW):
         party.swapping.saw(one, SEEN)
@@ -94,7 +94,7 @@ def test_who_is_under_way_keeps_its_order() -> None:
 
 
 def test_many_at_once_are_forgotten_when_others_come() -> None:
-    party = Party(Shelf())
+    party = Party(SharedRow())
     begin(party, others(0, 5 * FEW))
     party.cas.run()
     party.swapping.saw(ORDER, SEEN)

@@ -50,7 +50,7 @@ async def test_each_is_ended_when_its_own_time_has_come() -> None:
     assert [deadlines.missed(connection) for connection in ended.at] == [True] * 3
 
 
-async def test_what_was_over_is_bounded_anew() -> None:
+async def test_a_reused_timeout_is_bounded_anew() -> None:
     ended, loop = Ended(), asyncio.get_running_loop()
     deadlines = CallTimeouts(SHORT, ended)
     deadlines.begin(1)
@@ -71,13 +71,13 @@ async def test_what_was_over_is_bounded_anew() -> None:
 async def test_one_that_cannot_be_ended_costs_the_others_nothing() -> None:
     ended, loop = Ended(), asyncio.get_running_loop()
     ended.fails = {1, 2}
-    told: list[object] = []
-    loop.set_exception_handler(lambda _, about: told.append(about["exception"]))
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, about: reported.append(about["exception"]))
     deadlines = CallTimeouts(SHORT, ended)
     for connection in (1, 2, 3):
         deadlines.begin(connection)
     await ended.number(3)
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 async def test_many_calls_make_one_timer() -> None:

@@ -38,7 +38,7 @@ def test_a_place_behind_who_is_in_or_is_about_to_come_in() -> None:
         assert only_queue_changed(replace(before, queue=COME), before)
 
 
-def test_nothing_that_changes_who_is_in_or_what_fence_comes_next() -> None:
+def test_changes_of_holders_or_fences_are_synced() -> None:
     assert not only_queue_changed(None, replace(UNUSED_DOORMAN, queue=COME))
     assert not only_queue_changed(FREE, HELD)
     assert not only_queue_changed(HELD, FREE)

@@ -1,4 +1,4 @@
-"""Requests leave at once; what cannot be asked is told at once."""
+"""Requests leave at once; those that cannot be sent fail at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Dialler(FakeDriver):
         return GONE
 
 
-class Desk(DriverExecutor):
+class FakeExecutor(DriverExecutor):
     """Notes what was sent, and under which task it went on."""
 
     def __init__(self, most: int = 1) -> None:
@@ -73,7 +73,7 @@ class Desk(DriverExecutor):
         raise ValueError(values)
 
 
-class Meeting(Desk):
+class Meeting(FakeExecutor):
     """Answers so many at once, or nobody."""
 
     def __init__(self, parties: int) -> None:
@@ -86,37 +86,37 @@ class Meeting(Desk):
 
 
 async def test_a_request_leaves_before_its_caller_goes_on() -> None:
-    desk = Desk()
-    first = desk.ask("swap", {"n": 1})
-    assert desk.sent == []  # there is no connection yet
+    executor = FakeExecutor()
+    first = executor.ask("swap", {"n": 1})
+    assert executor.sent == []  # there is no connection yet
     assert await first == FOUND
-    second = desk.ask("swap", {"n": 2})
-    assert desk.sent == [1, 2]
-    third = desk.ask("swap", {"n": 3})
-    assert desk.sent == [1, 2]  # the connection is in use
+    second = executor.ask("swap", {"n": 2})
+    assert executor.sent == [1, 2]
+    third = executor.ask("swap", {"n": 3})
+    assert executor.sent == [1, 2]  # the connection is in use
     assert not second.done()
     assert [await second, await third] == [FOUND, FOUND]
-    assert desk.sent == [1, 2, 3]
-    assert asyncio.current_task() not in desk.tasks
+    assert executor.sent == [1, 2, 3]
+    assert asyncio.current_task() not in executor.tasks
 
 
 async def test_what_cannot_be_asked_is_told_at_once() -> None:
-    desk = Desk()
-    await desk.ask("swap", {"n": 1})
-    assert desk.ask("look", {}).error is GONE
-    await desk.own.close()
-    closed = desk.ask("swap", {"n": 2}).error
+    executor = FakeExecutor()
+    await executor.ask("swap", {"n": 1})
+    assert executor.ask("look", {}).error is GONE
+    await executor.own.close()
+    closed = executor.ask("swap", {"n": 2}).error
     assert isinstance(closed, BackendUnavailable)
     assert closed.nothing_done
 
 
 async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
-    desk = Desk()
-    await desk.ask("swap", {"n": 1})
+    executor = FakeExecutor()
+    await executor.ask("swap", {"n": 1})
     asked = []
 
     async def caller() -> None:
-        asked.append(desk.ask("swap", {"n": 2}))
+        asked.append(executor.ask("swap", {"n": 2}))
         await asked[0]
 
     task = asyncio.ensure_future(caller())
@@ -128,30 +128,32 @@ async def test_a_caller_that_is_cancelled_leaves_it_alone() -> None:
 
 async def test_many_requests_go_over_some_connections() -> None:
     """So that a process may hold many locks far away from its database."""
-    desk = Meeting(parties=4)
-    many = desk.ask_all("swap", [{"n": n} for n in range(4 * REQUESTS_PER_CONNECTION)])
+    executor = Meeting(parties=4)
+    many = executor.ask_all(
+        "swap", [{"n": n} for n in range(4 * REQUESTS_PER_CONNECTION)]
+    )
     async with asyncio.timeout(5):
         assert [await one for one in many] == [FOUND] * 4 * REQUESTS_PER_CONNECTION
-    assert desk.dialler.dialled == 4
+    assert executor.dialler.dialled == 4
 
 
 async def test_a_few_requests_go_over_one_connection() -> None:
-    desk = Meeting(parties=1)
-    few = desk.ask_all("swap", [{"n": n} for n in range(REQUESTS_PER_CONNECTION)])
+    executor = Meeting(parties=1)
+    few = executor.ask_all("swap", [{"n": n} for n in range(REQUESTS_PER_CONNECTION)])
     assert [await one for one in few] == [FOUND] * REQUESTS_PER_CONNECTION
-    assert desk.sent == list(range(REQUESTS_PER_CONNECTION))
-    assert desk.dialler.dialled == 1
+    assert executor.sent == list(range(REQUESTS_PER_CONNECTION))
+    assert executor.dialler.dialled == 1
 
 
 async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> None:
-    class Stuck(Desk):
+    class Stuck(FakeExecutor):
         async def swap(self, values: Values, connection: object) -> StoredRow:
             if values["n"] == 0:
                 await free.wait()
             return await super().swap(values, connection)
 
-    free, desk = asyncio.Event(), Stuck(most=2)
-    stuck, *rest = desk.ask_all(
+    free, executor = asyncio.Event(), Stuck(most=2)
+    stuck, *rest = executor.ask_all(
         "swap", [{"n": n} for n in range(2 * REQUESTS_PER_CONNECTION)]
     )
     async with asyncio.timeout(5):

@@ -87,9 +87,9 @@ async def test_closed_it_lends_none() -> None:
     owner = Owner()
     own = lines(owner)
     await own.close()
-    with pytest.raises(BackendUnavailable, match="closed") as told:
+    with pytest.raises(BackendUnavailable, match="closed") as caught:
         await own.take()
-    assert told.value.nothing_done
+    assert caught.value.nothing_done
     assert not owner.lent
 
 
@@ -112,7 +112,7 @@ async def test_one_that_does_not_get_back_is_hung_up(*, asks: bool) -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_a_failure_is_told_to_the_log_alone(
+async def test_a_failure_is_only_logged(
     caplog: pytest.LogCaptureFixture, *, asks: bool
 ) -> None:
     owner = Owner(fails=True)
@@ -168,8 +168,8 @@ async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:
     lent = BorrowedConnections(Owner(), FakeDriver())
     own = RequestConnections(lent, 1, 0.01)
     connection = await own.take()
-    with pytest.raises(BackendUnavailable, match="no connection was free") as told:
+    with pytest.raises(BackendUnavailable, match="no connection was free") as caught:
         await own.take()
-    assert told.value.nothing_done
+    assert caught.value.nothing_done
     own.abandon(connection)
     own.abandon(await own.take())

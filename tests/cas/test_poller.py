@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Reads:
-    """What stands there, told a step of the loop later, and how often it was read."""
+    """The stored state, returned one loop step later, and how often it was read."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.host = current_event_loop(clock)
@@ -100,7 +100,7 @@ async def watcher(
 async def test_it_rings_once_for_the_same_reason(
     reads: Reads, watcher: StatePoller
 ) -> None:
-    """Else each look would cost a transaction; a new reason is told at once."""
+    """Else each look would cost a transaction; a new reason is reported at once."""
     watcher.watch(ORDER)  # and no place is there: somebody deleted the row
     await reads.were(5)
     assert reads.rung == 1
@@ -109,7 +109,7 @@ async def test_it_rings_once_for_the_same_reason(
     assert reads.rung == 2
 
 
-async def test_it_rings_again_when_that_may_have_been_in_vain(
+async def test_the_poller_wakes_again_after_a_wake_up_in_vain(
     reads: Reads, watcher: StatePoller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPEAT_INTERVAL", 0.05)
@@ -194,7 +194,7 @@ def pushed_to(client_id: str) -> StoredState:
 
 
 @pytest.mark.parametrize("client_id", ["g", "another"])
-async def test_a_grant_that_was_pushed_to_us_is_told_with_the_time_of_the_read(
+async def test_a_pushed_grant_is_reported_with_the_time_of_the_read(
     client_id: str,
 ) -> None:
     clock = StandingClock()
@@ -301,7 +301,7 @@ async def test_a_turn_that_was_not_hinted_at_is_reported(
 
 
 @pytest.mark.parametrize(("ahead", "reads_again"), [(56, False), (2, True)])
-async def test_who_is_far_from_the_head_reads_less_often(
+async def test_an_entry_far_from_the_head_is_read_less_often(
     ahead: int, reads_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the queue moves, and although a lease in the way ends."""

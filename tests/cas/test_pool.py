@@ -93,7 +93,7 @@ async def test_one_that_died_on_its_way_is_not_used() -> None:
     assert dialler.ended == [1]
 
 
-async def test_whoever_waits_is_told_why_there_is_none() -> None:
+async def test_waiters_for_a_connection_get_the_reason_that_there_is_none() -> None:
     dialler = Dialler(fails=True)
     dialler.let.set()
     own = lines(dialler)
@@ -131,7 +131,7 @@ async def test_when_none_is_left_all_are_told_why() -> None:
     assert await own.take() == 2
 
 
-async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
+async def test_a_connection_refused_for_too_long_is_reported_with_the_reason() -> None:
     dialler = Dialler(seconds=0.05)
     dialler.let.set()
     own = lines(dialler, most=2)
@@ -141,7 +141,7 @@ async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
         await own.take()
 
 
-async def test_there_is_a_time_limit() -> None:
+async def test_connecting_has_a_time_limit() -> None:
     own = lines(Dialler(seconds=0.05))
     with pytest.raises(BackendUnavailable) as caught:
         await own.take()
@@ -151,9 +151,9 @@ async def test_there_is_a_time_limit() -> None:
 async def test_closed_it_gives_none_and_waits_for_none() -> None:
     own = lines(Dialler())
     own.abort()
-    with pytest.raises(BackendUnavailable, match="closed") as told:
+    with pytest.raises(BackendUnavailable, match="closed") as caught:
         await own.take()
-    assert told.value.nothing_done
+    assert caught.value.nothing_done
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
@@ -188,12 +188,12 @@ async def test_one_that_is_too_late_is_ended(end: str) -> None:
                     raise OSError("refused") from None
                 raise
 
-    told: list[object] = []
+    reported: list[object] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
+    loop.set_exception_handler(lambda _, context: reported.append(context))
     dialler = Late(seconds=0.0)
     with pytest.raises(BackendUnavailable):
         await lines(dialler).take()
     await anyio.wait_all_tasks_blocked()
     assert dialler.ended == ([7] if end == "connected" else [])
-    assert told == []
+    assert reported == []

@@ -17,7 +17,7 @@ from aiorwlock_remote.core.commands import Claim, Downgrade, Renew, Upgrade
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import BackendUnavailable
-from tests.cas.simulated_clients import LEASE, ORDER, Stage, Visit
+from tests.cas.simulated_clients import LEASE, ORDER, SimulatedTables, Visit
 from tests.examples_of_histories import many
 
 MEMORY = 60.0
@@ -32,7 +32,7 @@ FAILURES = st.sampled_from(
 )
 
 
-class Story(Stage):
+class TableStateMachine(SimulatedTables):
     """Some processes come and go; the server and its two tables stay."""
 
     # What processes do.
@@ -69,8 +69,8 @@ class Story(Stage):
         if seen is not None:
             who.keeper.saw(ORDER, seen)
         command = Renew(((visit.ticket, visit.claim.lease),))
-        told = partial(self._renewed, visit, who.clock.now())
-        who.keeper.step(ORDER, command).add_done_callback(told)
+        on_reply = partial(self._renewed, visit, who.clock.now())
+        who.keeper.step(ORDER, command).add_done_callback(on_reply)
 
     @precondition(lambda self: self._those("held"))
     @rule(data=st.data())
@@ -83,8 +83,8 @@ class Story(Stage):
         moved = Visit(visit.who, claim, Mode.READ if down else Mode.WRITE, busy=True)
         self.visits.append(moved)
         visit.state = "moving"
-        told = partial(self._moved, visit, moved, visit.who.clock.now())
-        visit.who.loop.step(ORDER, command).add_done_callback(told)
+        on_reply = partial(self._moved, visit, moved, visit.who.clock.now())
+        visit.who.loop.step(ORDER, command).add_done_callback(on_reply)
 
     @precondition(lambda self: len(self.visits) > 2)
     @rule(which=st.integers(0, 2))
@@ -143,12 +143,12 @@ class Story(Stage):
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        self.world.run(self.world.now + seconds)
+        self.virtual_time.run(self.virtual_time.now + seconds)
 
     @precondition(lambda self: self.tables.doormen and not self.tables.seats)
     @rule()
     def doormen_nobody_uses_are_forgotten(self) -> None:
-        self.world.run(max(self.world.now, self.written + MEMORY + 0.001))
+        self.virtual_time.run(max(self.virtual_time.now, self.written + MEMORY + 0.001))
         self.tables.doormen.clear()
 
     # What must hold.
@@ -157,7 +157,7 @@ class Story(Stage):
     def whoever_believes_to_hold_does(self) -> None:
         record = self._record()
         inside = [visit for visit in self.visits if self._believes(visit)]
-        # Who moves has asked for the other mode: till it is told, it is sure of less.
+        # A conversion has asked for the other mode: without its reply less is certain.
         sure = [visit for visit in inside if visit.state == "held"]
         for visit in sure:
             assert record.grant(visit.ticket) is not None
@@ -183,19 +183,19 @@ class Story(Stage):
                 self._ask(visit)
             if all(visit.state in {"over", "lost"} for visit in self.visits):
                 break
-            self.world.run(self.world.now + 0.3)
+            self.virtual_time.run(self.virtual_time.now + 0.3)
         else:
             raise AssertionError(self.visits)
         assert all(visit.fence for visit in waiting)
-        self.world.run(self.world.now + MEMORY)
+        self.virtual_time.run(self.virtual_time.now + MEMORY)
         last = Visit(self.processes[0], Claim("last", None), Mode.WRITE)
         self._ask(last)
         while last.busy:
             self.all_goes_well(1)
-            self.world.run(self.world.now + 0.01)
+            self.virtual_time.run(self.virtual_time.now + 0.01)
         assert last.state == "held"
         assert not self._record().queue
 
 
-TestStory = Story.TestCase
+TestStory = TableStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(80), stateful_step_count=40)

@@ -87,7 +87,7 @@ def test_a_row_whose_lease_was_lost_is_forgotten() -> None:
     assert lanes.both.lane(ONE) is None
 
 
-def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
+def test_timers_run_in_order_and_not_early() -> None:
     clock = SystemClock()
     host, began = CallbackThread(clock), clock.now()
     done: list[tuple[str, float]] = []
@@ -104,7 +104,7 @@ def test_what_is_to_be_done_later_is_done_in_order_and_not_before() -> None:
     assert done[2][1] >= 0.06
 
 
-def test_it_waits_no_longer_than_it_is_told() -> None:
+def test_a_callback_thread_waits_no_longer_than_asked() -> None:
     clock = SystemClock()
     host, began = CallbackThread(clock), clock.now()
     host.later(3600, lambda: None)

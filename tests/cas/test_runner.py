@@ -45,8 +45,8 @@ class Exchange(FakeDriver):
 
 
 @dataclass
-class Shelf:
-    """Lines that lend what they are told to, and note what comes of it."""
+class FakeSource:
+    """A source that lends the given connection, and records what comes of it."""
 
     takes: Phone | Exception
     at_once: int = 1
@@ -72,12 +72,12 @@ class Shelf:
         """Nothing is there."""
 
 
-def carrier(shelf: Shelf, seconds: float = 60.0) -> PooledRunner[Phone]:
-    return PooledRunner(shelf, Exchange(call_timeout=seconds))
+def carrier(source: FakeSource, seconds: float = 60.0) -> PooledRunner[Phone]:
+    return PooledRunner(source, Exchange(call_timeout=seconds))
 
 
 async def test_a_late_call_is_hung_up_and_not_cancelled() -> None:
-    shelf = Shelf(Phone())
+    source = FakeSource(Phone())
     ended: list[type[BaseException]] = []
 
     async def work(phone: Phone) -> str:
@@ -88,18 +88,18 @@ async def test_a_late_call_is_hung_up_and_not_cancelled() -> None:
             raise
 
     began = asyncio.get_running_loop().time()
-    with pytest.raises(BackendUnavailable, match="db does not answer") as told:
-        await carrier(shelf, SHORT).carry(work)
+    with pytest.raises(BackendUnavailable, match="db does not answer") as caught:
+        await carrier(source, SHORT).carry(work)
     assert asyncio.get_running_loop().time() >= began + SHORT
-    assert not told.value.nothing_done
+    assert not caught.value.nothing_done
     assert ended == [OSError]
-    assert shelf.came == ["dropped"]
+    assert source.came == ["dropped"]
 
 
 async def test_an_answer_in_the_last_moment_counts() -> None:
     """Its connection is not used again."""
     phone = Phone()
-    shelf = Shelf(phone)
+    source = FakeSource(phone)
     asyncio.get_running_loop().call_later(SHORT / 2, phone.answer.set_result, "yes")
 
     async def slow(phone: Phone) -> str:
@@ -108,48 +108,48 @@ async def test_an_answer_in_the_last_moment_counts() -> None:
             await asyncio.sleep(SHORT / 10)
         return said
 
-    assert await carrier(shelf, SHORT).carry(slow) == "yes"
-    assert shelf.came == ["dropped"]
+    assert await carrier(source, SHORT).carry(slow) == "yes"
+    assert source.came == ["dropped"]
 
 
 @pytest.mark.parametrize(
     ("error", "came"), [(OSError("cut"), "dropped"), (ValueError("no"), "given back")]
 )
-async def test_what_the_driver_raises(error: Exception, came: str) -> None:
+async def test_errors_of_the_driver_are_mapped(error: Exception, came: str) -> None:
     phone = Phone()
-    shelf = Shelf(phone)
+    source = FakeSource(phone)
     phone.answer.set_exception(error)
-    with pytest.raises(BackendUnavailable, match=f"db: {error}") as told:
-        await carrier(shelf).carry(ask)
-    assert told.value.__cause__ is error
-    assert shelf.came == [came]
+    with pytest.raises(BackendUnavailable, match=f"db: {error}") as caught:
+        await carrier(source).carry(ask)
+    assert caught.value.__cause__ is error
+    assert source.came == [came]
 
 
 async def test_without_a_connection_nothing_was_done() -> None:
-    with pytest.raises(BackendUnavailable, match="db: refused") as told:
-        await carrier(Shelf(OSError("refused"))).carry(ask)
-    assert told.value.nothing_done
+    with pytest.raises(BackendUnavailable, match="db: refused") as caught:
+        await carrier(FakeSource(OSError("refused"))).carry(ask)
+    assert caught.value.nothing_done
     ours = ConfigurationError(what="closed")
-    with pytest.raises(ConfigurationError) as caught:
-        await carrier(Shelf(ours)).carry(ask)
-    assert caught.value is ours
+    with pytest.raises(ConfigurationError) as refused:
+        await carrier(FakeSource(ours)).carry(ask)
+    assert refused.value is ours
 
 
 async def test_when_the_loop_ends_the_connection_goes() -> None:
-    shelf = Shelf(Phone())
-    carrying = asyncio.ensure_future(carrier(shelf).carry(ask))
+    source = FakeSource(Phone())
+    carrying = asyncio.ensure_future(carrier(source).carry(ask))
     await asyncio.sleep(0)
     carrying.cancel()
     await asyncio.wait({carrying})
     assert carrying.cancelled()
-    assert shelf.came == ["dropped"]
+    assert source.came == ["dropped"]
 
 
 async def test_a_call_costs_neither_a_task_nor_a_timer() -> None:
     phone, loop = Phone(), asyncio.get_running_loop()
     phone.answer.set_result("yes")
-    shelf = Shelf(phone)
-    carries = carrier(shelf)
+    source = FakeSource(phone)
+    carries = carrier(source)
     with (
         patch.object(loop, "call_at", wraps=loop.call_at) as timer,
         patch.object(loop, "create_task", wraps=loop.create_task) as task,
@@ -157,4 +157,4 @@ async def test_a_call_costs_neither_a_task_nor_a_timer() -> None:
         for _ in range(100):
             await carries.carry(ask)
     assert (task.call_count, timer.call_count) == (0, 1)
-    assert shelf.came == ["given back"] * 100
+    assert source.came == ["given back"] * 100

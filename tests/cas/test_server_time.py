@@ -39,7 +39,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, micros
-from tests.cas.tables import Link, Tables, Watch, World
+from tests.cas.tables import Link, Tables, VirtualTime, Watch
 
 ORDER = resource("order", 42)
 LEASE = 1.0
@@ -47,11 +47,11 @@ Hold = tuple[float, float]  # written at the server, believed in until: the worl
 
 
 @dataclass
-class Visitor:
+class DyingClient:
     """A process that tries again and again, and dies each time it is let in."""
 
-    world: World
-    shelf: Tables
+    virtual_time: VirtualTime
+    tables: Tables
     random: Random
     slow: float
     number: int
@@ -66,22 +66,24 @@ class Visitor:
         """Its clock has an origin of its own and is a little fast or slow."""
         random = self.random
         self.clock = Watch(
-            self.world, random.uniform(0, 1e6), 1 + random.uniform(-2e-4, 2e-4)
+            self.virtual_time, random.uniform(0, 1e6), 1 + random.uniform(-2e-4, 2e-4)
         )
-        link = Link(self.shelf, self.world, lambda: random.expovariate(1 / self.slow))
+        link = Link(
+            self.tables, self.virtual_time, lambda: random.expovariate(1 / self.slow)
+        )
         link.carried = self._carried
-        told = micros_of(self.shelf.now()), micros(self.clock.now())
-        cas = TableCas(link, self.clock, ServerTime(*told))
-        self.steps = TableStepper(cas, lambda *_: None, self.world.after)
-        self.world.after(random.random(), self._try)
+        times = micros_of(self.tables.now()), micros(self.clock.now())
+        cas = TableCas(link, self.clock, ServerTime(*times))
+        self.steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)
+        self.virtual_time.after(random.random(), self._try)
 
     def _carried(self, _: Values, found: StoredRow) -> None:
         if found.done:
-            self.written = self.world.now
+            self.written = self.virtual_time.now
 
     def _try(self) -> None:
         self.tries += 1
-        self.sent = self.world.now
+        self.sent = self.virtual_time.now
         claim = Claim(f"t{self.number}-{self.tries}", micros(LEASE))
         command: Command = Acquire((claim,), Mode.WRITE)
         self.steps.step(ORDER, command).add_done_callback(self._answered)
@@ -93,18 +95,18 @@ class Visitor:
             believed = self.sent - age + LEASE / self.clock.speed
             self.holds.append((self.written, believed))
             pause += LEASE
-        self.world.after(pause, self._try)
+        self.virtual_time.after(pause, self._try)
 
 
 def tale(seed: int, slow: float) -> tuple[list[Hold], Tables]:
     """Five processes, so many seconds away, for a while."""
     seconds = 10.0 if slow < 0.01 else 60.0
-    world, random = World(), Random(seed)
-    shelf, holds = Tables(world), list[Hold]()
+    virtual_time, random = VirtualTime(), Random(seed)
+    tables, holds = Tables(virtual_time), list[Hold]()
     for number in range(5):
-        Visitor(world, shelf, random, slow, number, holds).start()
-    world.run(world.now + seconds)
-    return sorted(holds), shelf
+        DyingClient(virtual_time, tables, random, slow, number, holds).start()
+    virtual_time.run(virtual_time.now + seconds)
+    return sorted(holds), tables
 
 
 def overlaps(holds: list[Hold]) -> int:
@@ -126,12 +128,12 @@ def test_no_two_holders(slow: float, seed: int) -> None:
 def test_without_the_slack_there_are_two(slow: float) -> None:
     """The naive version: leases from the least the time can be, nothing is late."""
 
-    def as_told(self: ServerTime, at: int) -> Bounds:
+    def as_answered(self: ServerTime, at: int) -> Bounds:
         least = real(self, at).least
         return Bounds(least, least + 10**12)
 
     real = ServerTime.bounds
-    naive = patch.object(ServerTime, "bounds", as_told)
+    naive = patch.object(ServerTime, "bounds", as_answered)
     with naive, patch.object(stepper, "with_longer_leases", lambda command, _: command):
         assert sum(overlaps(tale(seed, slow)[0]) for seed in range(5)) > 0
 
@@ -154,15 +156,15 @@ def test_stretching_without_a_limit_is_not_enough() -> None:
 
 
 def test_who_is_late_is_refused_and_then_waits_longer() -> None:
-    holds, shelf = tale(1, 0.3)
-    assert shelf.belated > 0
+    holds, tables = tale(1, 0.3)
+    assert tables.belated > 0
     assert len(holds) > 15
 
 
 def test_the_price_is_small_on_a_fast_link() -> None:
     """A dead holder's lease ends a tenth of a second late, and no step is refused."""
-    holds, shelf = tale(1, 0.0005)
-    assert shelf.belated == 0
+    holds, tables = tale(1, 0.0005)
+    assert tables.belated == 0
     gaps = [later[0] - before[0] for before, later in pairwise(holds)]
     assert max(gaps) < LEASE + MIN_SLACK / MICROS + 0.05
 

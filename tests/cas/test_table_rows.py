@@ -108,7 +108,7 @@ def test_the_greatest_limit_fits() -> None:
     assert len(dump_record(record, begins=False)) <= MAX_RECORD_BYTES_TO_ENTER
 
 
-def test_what_was_never_held_has_no_fence() -> None:
+def test_a_row_never_held_has_no_fence() -> None:
     for text in (
         dump_record(Doorman(number=1), begins=False),
         dumps(Doorman(number=1)),

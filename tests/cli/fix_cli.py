@@ -76,13 +76,13 @@ class Store:
 
     def rwlock(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end; in this process, where it only looks or breaks."""
-        told = environment(RWLOCK_URL=self.url, **env)
+        variables = environment(RWLOCK_URL=self.url, **env)
         if words and words[0] in HERE:
-            return here(words, told)
+            return here(words, variables)
         return subprocess.run(
             [*RWLOCK, *words],
             cwd=ROOT,
-            env=told,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
@@ -137,8 +137,8 @@ class Store:
 def line(process: subprocess.Popen[str], expected: str) -> None:
     """The next line it prints."""
     assert process.stdout is not None
-    told = process.stdout.readline()
-    assert told == f"{expected}\n", (told, process.poll())
+    output = process.stdout.readline()
+    assert output == f"{expected}\n", (output, process.poll())
 
 
 def eventually(seen: Callable[[], bool]) -> None:

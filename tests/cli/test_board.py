@@ -27,7 +27,7 @@ def test_the_help_says_loudly_that_there_is_no_login() -> None:
         ((), "no login: anybody on this machine sees all locks"),
     ],
 )
-def test_it_warns_at_the_start(
+def test_the_board_warns_at_its_start(
     store: Store, words: tuple[str, ...], warning: str
 ) -> None:
     store.leave_behind("order", "7", "a")
@@ -35,16 +35,16 @@ def test_it_warns_at_the_start(
         assert process.stdout is not None
         assert process.stderr is not None
         port = process.stdout.readline().strip().rstrip("/").rpartition(":")[2]
-        told = process.stderr.readline()
-        assert told.startswith(f"rwlock: {warning}")
-        assert ("CAN END THEM" in told) is bool(words)
+        output = process.stderr.readline()
+        assert output.startswith(f"rwlock: {warning}")
+        assert ("CAN END THEM" in output) is bool(words)
         text = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text
         assert ('content="yes"' in text) is bool(words)
         if words:
             end_grant(f"http://127.0.0.1:{port}/", text)
-            told = process.stderr.readline()
-            assert "rwlock: forced resource=order/7 holder=" in told
-            assert "reason=db-2 was shut down (on the board, from 127.0.0.1)" in told
+            output = process.stderr.readline()
+            assert "rwlock: forced resource=order/7 holder=" in output
+            assert "reason=db-2 was shut down (on the board, from 127.0.0.1)" in output
             assert store.json("ls") == []
         process.send_signal(signal.SIGINT)
         assert process.wait(TIMEOUT) == 128 + signal.SIGINT
@@ -75,7 +75,7 @@ def end_grant(url: str, page: str) -> None:
         ("--url", "memory://"),
     ],
 )
-def test_what_it_refuses(store: Store, words: tuple[str, ...]) -> None:
+def test_requests_that_the_board_refuses(store: Store, words: tuple[str, ...]) -> None:
     store.leave_behind("order", "7", "a")
     done = here(["board", *words], environment(RWLOCK_URL=store.url))
     assert (done.returncode, done.stdout) == (2, "")

@@ -65,7 +65,7 @@ def test_the_locks_hold(tmp_path: Path, words: list[str]) -> None:
     assert KINDS in done.stdout
     assert number("grants", done.stdout) > 10
     assert number("stale writes refused", done.stdout) >= 1
-    for told in (
+    for pattern in (
         r"w2 stopped \(SIGSTOP\) after its read: it holds \w+, fence …\d+",
         r"the lease of w2 ran out; w\d entered \w+ \d+ ms later",
         r"refused that write; w2 was told LockLost \(expired\)",
@@ -75,7 +75,7 @@ def test_the_locks_hold(tmp_path: Path, words: list[str]) -> None:
         r"stopped holder +w2 held \w+; late write refused, told LockLost \(expired\)",
         r"waits +p50 \d+ ms, p99 \d+ ms",
     ):
-        assert re.search(told, done.stdout), told
+        assert re.search(pattern, done.stdout), pattern
     assert "\x1b" not in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -94,11 +94,11 @@ def test_on_redis(redis_server: RedisServer, tmp_path: Path) -> None:
     assert KINDS in done.stdout
     assert number("grants", done.stdout) > 10
     assert number("stale writes refused", done.stdout) >= 1
-    for told in (
+    for pattern in (
         r"refused that write; w2 was told LockLost \(expired\)",
         r"the lease of w1 ran out; w\d entered north \d+ ms later",
     ):
-        assert re.search(told, done.stdout), told
+        assert re.search(pattern, done.stdout), pattern
 
 
 def test_no_key_is_left_on_redis(fresh_redis: RedisServer, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def midway(
         text=True,
     ) as process:
         assert process.stdout is not None
-        for told in process.stdout:
-            if until in told:
+        for output in process.stdout:
+            if until in output:
                 break
         workers = children(process.pid)
         assert len(workers) == (3 if until == "stopped" else 2)

@@ -70,17 +70,17 @@ def test_the_intervals_are_those_in_use(store: Store, tmp_path: Path) -> None:
 
 
 @every_layout
-def test_readers_without_a_doorman_are_told(store: Store) -> None:
+def test_readers_without_a_doorman_are_reported(store: Store) -> None:
     """Ours may be among them: nobody gets in until they are gone."""
     store.leave_behind("order", "3", "x")
     assert store.foreigner.take(("order", 1), "readers")
     assert store.foreigner.take(("order", 2), "other")
     found = {finding["name"]: finding for finding in store.json("doctor")}
-    told = found["foreign records"]
-    assert told["rating"] == "note"
-    assert told["value"].startswith("2 without an end, oldest ")
-    assert told["value"].endswith(", 1 with `readers`")
-    assert "rwlock break" in told["meaning"]
+    finding = found["foreign records"]
+    assert finding["rating"] == "note"
+    assert finding["value"].startswith("2 without an end, oldest ")
+    assert finding["value"].endswith(", 1 with `readers`")
+    assert "rwlock break" in finding["meaning"]
 
 
 @every_layout
@@ -96,8 +96,8 @@ def test_a_store_is_examined_whole(store: Store) -> None:
         names += ["server", "tables", "clock"]
     assert [finding["name"] for finding in found] == names
     assert not any(finding["rating"] == "bad" for finding in found)
-    told = store.rwlock("doctor")
-    assert (told.returncode, told.stderr) == (0, "")
+    output = store.rwlock("doctor")
+    assert (output.returncode, output.stderr) == (0, "")
     assert all(finding["meaning"] for finding in found)
 
 
@@ -132,7 +132,7 @@ def test_a_message_that_does_not_come_is_noted(
 
     monkeypatch.setattr(ChangeWatcher, "_run", sees_nothing)
     assert main(["doctor", "--try", "--url", store.url]) == 0
-    told = capsys.readouterr().out
-    (line,) = [line for line in told.splitlines() if "wake-ups" in line]
+    output = capsys.readouterr().out
+    (line,) = [line for line in output.splitlines() if "wake-ups" in line]
     assert line.startswith("note")
     assert "no message of the store came" in line

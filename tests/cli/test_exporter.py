@@ -1,4 +1,4 @@
-"""`rwlock exporter`: what Prometheus is told of a store, whatever happens to it."""
+"""`rwlock exporter`: what Prometheus reads about a store, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Listed:
         return StoreLister(open_store, timeout, self.reports.append, by_type=by_type)
 
 
-def told(look: StoreLister) -> dict[str, float]:
+def exported(look: StoreLister) -> dict[str, float]:
     """One scrape: the value of each series."""
     registry = CollectorRegistry()
     registry.register(StoreCollector(lambda: anyio.run(look.look), 0.0))
@@ -87,14 +87,14 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def test_what_is_counted() -> None:
+def test_the_exported_counts() -> None:
     store = Listed(
         order(1, holder("a"), holder("b", mode="read", age=7.0)),
         order(2, holder("c", expires_in=None, age=100.0)),
         order(3, holder("d", expires_in=-1.0, age=1000.0)),
         order(4, queue=[queued(waiting=3, age=5.0), queued("read", age=2.0)]),
     )
-    seen = told(store.lister())
+    seen = exported(store.lister())
     assert 0 < seen.pop("listing_seconds") < 60
     assert seen == {
         "up": 1,
@@ -112,19 +112,19 @@ def test_what_is_counted() -> None:
 def test_a_type_that_was_seen_is_counted_on() -> None:
     store = Listed(order(1, holder("a"), queue=[queued()]))
     look = store.lister()
-    told(look)
+    exported(look)
     store.resources.clear()
     for _ in range(2):
-        seen = told(look)
+        seen = exported(look)
         assert seen["held order write"] == seen["waiting order write"] == 0
         assert seen["left_behind order"] == 0
         assert "oldest_held_seconds order" not in seen
 
 
 def test_all_types_together() -> None:
-    assert told(Listed().lister(by_type=False))["left_behind "] == 0
+    assert exported(Listed().lister(by_type=False))["left_behind "] == 0
     store = Listed(order(1, holder("a")), order(2, holder("b")))
-    seen = told(store.lister(by_type=False))
+    seen = exported(store.lister(by_type=False))
     assert seen["held  write"] == 2
 
 
@@ -136,7 +136,7 @@ def test_types_made_from_ids_do_not_fill_prometheus(
     store = Listed(*(replace(one, resource_type=f"order-{n}") for n in range(5)))
     look = store.lister()
     for _ in range(2):
-        seen = told(look)
+        seen = exported(look)
         types = {name.split()[1] for name in seen if name.startswith("held ")}
         assert types == {"order-0", "order-1", OTHER_TYPES}
         assert seen[f"held {OTHER_TYPES} write"] == 3
@@ -145,12 +145,12 @@ def test_types_made_from_ids_do_not_fill_prometheus(
 def test_a_store_that_is_away() -> None:
     store = Listed(order(1, holder("a")))
     look = store.lister()
-    assert told(look)["up"] == 1
+    assert exported(look)["up"] == 1
     store.fails = BackendUnavailable(what="connection refused")
     for _ in range(2):
-        assert told(look) == {"up": 0}
+        assert exported(look) == {"up": 0}
     store.fails = None
-    assert told(look)["held order write"] == 1
+    assert exported(look)["held order write"] == 1
     down, back = store.reports
     assert "connection refused" in down
     assert back == "the store is back"
@@ -159,7 +159,7 @@ def test_a_store_that_is_away() -> None:
 def test_a_store_that_does_not_answer() -> None:
     store = Listed()
     store.hangs = True
-    assert told(store.lister(timeout=0.01)) == {"up": 0}
+    assert exported(store.lister(timeout=0.01)) == {"up": 0}
     assert "did not answer in 0.01 s" in store.reports[0]
 
 

@@ -29,13 +29,13 @@ def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
 
 def test_help_names_the_stores(store: Store) -> None:
     """All that processes can share, under their first names."""
-    told = store.rwlock("--help").stdout
+    output = store.rwlock("--help").stdout
     others = {"memory", "mysql", "rediss+cluster", "rediss+sentinel"}
     others |= {name for name in registry._BUILT_IN if name.startswith("valkey")}
     for scheme in registry._BUILT_IN.keys() - others:
-        assert f"{scheme}://" in told
-    assert "--url" in told
-    assert "RWLOCK_URL" in told
+        assert f"{scheme}://" in output
+    assert "--url" in output
+    assert "RWLOCK_URL" in output
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -99,8 +99,8 @@ def test_json_is_documented(store: Store, command: str) -> None:
     """Every key that scripts are given."""
     store.leave_behind("order", "1", "x")
     seen = store.json("show", "order/1")
-    told = re.findall(r"\w+", store.rwlock(command, "--help").stdout)
-    assert {*seen, *seen["holders"][0]} <= set(told)
+    documented = re.findall(r"\w+", store.rwlock(command, "--help").stdout)
+    assert {*seen, *seen["holders"][0]} <= set(documented)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ def test_a_name_is_utf_8_in_every_locale(store: Store, mode: str) -> None:
     done = subprocess.run(
         [*RWLOCK, *words], env=env, cwd=ROOT, capture_output=True, check=True
     )
-    name, _, told = done.stdout.decode().partition(" ")
+    name, _, output = done.stdout.decode().partition(" ")
     assert name == "größe/é"
-    (resource,) = json.loads(told) if told.startswith("[") else [json.loads(told)]
+    (resource,) = json.loads(output) if output.startswith("[") else [json.loads(output)]
     assert (resource["type"], resource["id"]) == ("größe", "é")
     assert [holder["reason"] for holder in resource["holders"]] == ["é"]
 

@@ -21,18 +21,18 @@ def break_(store: Store, holder: dict[str, Any]) -> None:
 
 @every_store
 def test_lost_is_term_and_76(store: Store) -> None:
-    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    command = "trap 'echo stopped; exit 7' TERM; echo up; while :; do sleep 0.02; done"
     words = ("--lease", "1", "order/42", "sh", "-c", command)
     with store.running("run", *words) as process:
         line(process, "up")
         break_(store, store.json("show", "order/42")["holders"][0])
         out, err = process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, out) == (76, "told\n")
+    assert (process.returncode, out) == (76, "stopped\n")
     assert "forced" in err
     assert "the command ended with exit code 7" in err
 
 
-def test_who_ignores_term_gets_kill(store: Store) -> None:
+def test_a_command_that_ignores_term_is_killed(store: Store) -> None:
     command = "trap '' TERM; echo up; exec sleep 60"
     words = ("--lease", "1", "--grace", "0.1", "order/42", "sh", "-c", command)
     with store.running("run", *words) as process:
@@ -45,14 +45,14 @@ def test_who_ignores_term_gets_kill(store: Store) -> None:
 
 def test_lost_while_nobody_reads_what_it_says(store: Store) -> None:
     """As after `rwlock run … 2>&1 | head -1`: the command has to end all the same."""
-    command = "trap 'echo told; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    command = "trap 'echo stopped; exit 7' TERM; echo up; while :; do sleep 0.02; done"
     words = ("--lease", "1", "order/42", "sh", "-c", command)
     with store.running("run", *words) as process:
         line(process, "up")
         assert process.stderr is not None
         process.stderr.close()
         break_(store, store.json("show", "order/42")["holders"][0])
-        line(process, "told")
+        line(process, "stopped")
         assert process.wait(TIMEOUT) == 76
 
 
@@ -66,7 +66,9 @@ def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
     assert "exit code 0" in err
 
 
-def test_lost_while_it_was_stopped_is_told_and_76(store: Store) -> None:
+def test_a_lock_lost_while_the_command_was_stopped_ends_it_with_76(
+    store: Store,
+) -> None:
     """It sees the end of the command and that of the lease at the same time."""
     words = ("--lease", "1", "order/42", "sh", "-c", "echo up; read _; echo bye")
     with store.running("run", *words) as process:

@@ -164,12 +164,12 @@ def test_a_store_that_is_restarted_at_the_time(tmp_path: Path) -> None:
             assert process.stderr is not None
             waits = process.stderr.readline()
             server.start()
-            told, rest = process.communicate(timeout=TIMEOUT)
+            output, rest = process.communicate(timeout=TIMEOUT)
     assert "waiting for the store, 60 s at most" in waits
-    assert (process.returncode, told, rest) == (0, "ran\n", "")
+    assert (process.returncode, output, rest) == (0, "ran\n", "")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_unsupported_uses_are_refused(tmp_path: Path) -> None:
     url, command = f"sqlite:///{tmp_path}/locks.db", ("job/report", "--", "true")
     for words, message in [
         (("--once-per", "0"), "period=0.0 is out of range"),

@@ -92,9 +92,9 @@ def at_a_terminal(
     )
     os.close(terminal)
     try:
-        told = b""
-        while not told.endswith(b"up\r\n"):
-            told += person.read(100)
+        output = b""
+        while not output.endswith(b"up\r\n"):
+            output += person.read(100)
         yield process, person
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""Processes that work for a command: what is told if they do not."""
+"""Processes that work for a command: the errors if they fail."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ end_with_command()
 for line in sys.stdin:
     print(line, end="", flush=True)
     if line == "fail\\n":
-        raise ValueError("as it was told")
+        raise ValueError("as it was ordered")
 """
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """One that says what it is told."""
+    """A worker that says what it receives."""
     (tmp_path / "echo.py").write_text(ECHO)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return "echo"
 
 
-async def test_it_is_told_and_answers(module: str, tmp_path: Path) -> None:
+async def test_a_worker_receives_and_answers(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
     await helper.wait_ready()
     await helper.send(b"twice\nthe same\n")
@@ -48,9 +48,7 @@ async def test_it_is_told_and_answers(module: str, tmp_path: Path) -> None:
     await helper.aclose()
 
 
-async def test_who_is_not_ready_says_something_else(
-    module: str, tmp_path: Path
-) -> None:
+async def test_a_worker_that_is_not_ready_says_so(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, "a plan", tmp_path / "errors")
     with pytest.raises(CommandFailed, match=r"^echo said 'a plan'$"):
         await helper.wait_ready()
@@ -61,7 +59,7 @@ async def test_who_is_not_ready_says_something_else(
 async def test_why_it_ended_is_the_last_it_wrote(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
     await helper.send(b"fail\n")
-    why = "^echo ended early: ValueError: as it was told$"
+    why = "^echo ended early: ValueError: as it was ordered$"
     with pytest.raises(CommandFailed, match=why):
         while True:
             await helper.receive()
@@ -72,13 +70,13 @@ async def test_why_it_ended_is_the_last_it_wrote(module: str, tmp_path: Path) ->
     await helper.aclose()
 
 
-async def test_whoever_takes_too_long_is_named() -> None:
-    told = pytest.raises(CommandFailed, match=r"^they did not come in 0 s$")
-    with told, within(0, "they", "come"):
+async def test_a_slow_worker_process_is_named() -> None:
+    raises = pytest.raises(CommandFailed, match=r"^they did not come in 0 s$")
+    with raises, within(0, "they", "come"):
         await anyio.sleep_forever()
 
 
-def test_it_outlives_the_thread_that_started_it(module: str) -> None:
+def test_a_worker_outlives_the_thread_that_started_it(module: str) -> None:
     """As trio starts processes in threads that end when they are not needed."""
     started: list[subprocess.Popen[str]] = []
     up, end = threading.Event(), threading.Event()

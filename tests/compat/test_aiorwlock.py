@@ -25,7 +25,7 @@ def held_of(grant: HeldState) -> Held:
     return held
 
 
-async def test_it_has_the_names_of_aiorwlock() -> None:
+async def test_the_lock_has_the_names_of_aiorwlock() -> None:
     async with connect("memory://") as locks:
         ours, theirs = RWLock(locks=locks, name=NAME), aiorwlock.RWLock()
         for one, other in ((ours, theirs), (ours.reader, theirs.reader)):
@@ -71,7 +71,7 @@ async def test_a_reader_inside_of_a_writer_keeps_the_writers_grant() -> None:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_a_loss_cancels_the_block_and_is_told() -> None:
+async def test_a_loss_cancels_the_block_and_is_raised() -> None:
     async with connect("memory://") as locks:
         lock = RWLock(locks=locks, name=NAME)
 
@@ -142,6 +142,6 @@ def refused(side: Side) -> None:
             asyncio.run(call())
 
 
-async def test_it_needs_a_store_and_a_name() -> None:
+async def test_the_lock_needs_a_store_and_a_name() -> None:
     with pytest.raises(ConfigurationError, match="a store and a name"):
         RWLock()

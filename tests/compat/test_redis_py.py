@@ -138,12 +138,12 @@ def test_waiters_are_notified_in_their_order(client: redis.Redis, name: str) -> 
     assert entered == [0, 1, 2, 3, 4]
 
 
-def hold(url: str, name: str, until_told: Event, held: Event) -> None:
+def hold(url: str, name: str, until_confirmed: Event, held: Event) -> None:
     with redis.Redis.from_url(url) as client:
         lock = Lock(client, name, timeout=300)
         assert lock.acquire()
         held.set()
-        assert until_told.wait(60)
+        assert until_confirmed.wait(60)
         lock.release()
 
 
@@ -153,15 +153,17 @@ def test_a_grant_by_message_is_confirmed(
 ) -> None:
     """It lives for its timeout, and not for the claim window of the message."""
     context = multiprocessing.get_context("spawn")
-    told, held = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(redis_server.url, name, told, held))
+    confirmed, held = context.Event(), context.Event()
+    process = context.Process(
+        target=hold, args=(redis_server.url, name, confirmed, held)
+    )
     process.start()
     lock, got = Lock(client, name, timeout=300), list[bool]()
     assert held.wait(60)
     thread = threading.Thread(target=lambda: got.append(lock.acquire()))
     thread.start()
     until(lambda: waiting(lock) == 1, "it waits")
-    told.set()
+    confirmed.set()
     thread.join()
     process.join()
     assert got == [True]
@@ -255,7 +257,7 @@ def test_settings_of_either_library(
             lock.release()
 
 
-def test_what_is_not_taken_is_named(client: redis.Redis) -> None:
+def test_unsupported_arguments_are_named(client: redis.Redis) -> None:
     sentinel: Any = redis.Sentinel([("localhost", 1)])  # type: ignore[no-untyped-call]
     for given, of in (
         (object(), "object is no client of one server"),

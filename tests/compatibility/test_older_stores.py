@@ -159,7 +159,7 @@ async def test_held_locks_exclude(older: OlderStore) -> None:
         assert together is not None
 
 
-async def test_they_are_listed(older: OlderStore) -> None:
+async def test_locks_of_older_versions_are_listed(older: OlderStore) -> None:
     async with connect(older.open()) as locks:
         found = {(i.resource_type, i.resource_id): i async for i in locks.list()}
         held = (WRITER, READERS, QUEUED, LEASED, TEXT)

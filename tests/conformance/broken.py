@@ -67,7 +67,7 @@ class Fault(MemoryStore):
         changed: Pending[Reply] = Pending()
         done = super().step(resource, self.asked(command, grants))
         done.add_done_callback(
-            lambda p: changed.set_result(self.told(command, p.result()))
+            lambda p: changed.set_result(self.altered(command, p.result()))
         )
         return changed
 
@@ -76,7 +76,7 @@ class Fault(MemoryStore):
         del grants
         return command
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         """Return the reply as the fault changes it."""
         del command
         return reply
@@ -90,10 +90,10 @@ class Broken:
         self._kept = kept
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Store:
         """Open a store, as ``Backend`` asks."""
-        return self._fault(self._kept, host, bell, settings)
+        return self._fault(self._kept, host, wake, settings)
 
 
 class PrefixApart(Fault):
@@ -103,19 +103,21 @@ class PrefixApart(Fault):
 
     def __init__(
         self,
-        shelf: MemoryDatabase,
+        database: MemoryDatabase,
         host: EventLoop,
-        bell: WakeCallback,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        apart = self._apart.setdefault((id(shelf), settings.prefix), MemoryDatabase())
-        super().__init__(apart, host, bell, settings)
+        apart = self._apart.setdefault(
+            (id(database), settings.prefix), MemoryDatabase()
+        )
+        super().__init__(apart, host, wake, settings)
 
 
 class Everybody(Fault):
     """Grants every acquire."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Acquire) and isinstance(reply, Refused):
             claim = command.claims[0]
             grant = Grant(claim.ticket, command.mode, 10**18, 0, None)
@@ -161,7 +163,7 @@ class NewestFirst(Fault):
 class NoFence(Fault):
     """Gives every grant the same fence."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         del command
         if isinstance(reply, Granted):
             return replace(reply, grants=tuple(_fence(g, 7) for g in reply.grants))
@@ -180,7 +182,7 @@ class MovesKeepFence(Fault):
             self._fence = grants[0].fence
         return command
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Downgrade | Upgrade) and isinstance(reply, Granted):
             grants = tuple(_fence(g, self._fence) for g in reply.grants)
             return replace(reply, grants=grants)
@@ -218,7 +220,7 @@ class AdoptersShare(Fault):
             return Renew(((command.ticket, command.claim.lease),))
         return command
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Adopt) and isinstance(reply, Renewed):
             (outcome,) = reply.outcomes
             return Granted((outcome,), 0) if isinstance(outcome, Grant) else outcome
@@ -345,7 +347,7 @@ class QueuesTries(Fault):
 class MovesTheLost(Fault):
     """Grants what a lost grant is to be moved to."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Downgrade | Upgrade) and isinstance(reply, NotHeld):
             mode = Mode.READ if isinstance(command, Downgrade) else Mode.WRITE
             return Granted((Grant(command.claim.ticket, mode, 10**18, 0, None),), 0)
@@ -355,7 +357,7 @@ class MovesTheLost(Fault):
 class RenewsTheLost(Fault):
     """Takes a grant that it does not know for renewed."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if not isinstance(command, Renew) or not isinstance(reply, Renewed):
             return reply
         outcomes = tuple(
@@ -395,10 +397,10 @@ class Deaf(Fault):
         self,
         kept: MemoryDatabase,
         host: EventLoop,
-        bell: WakeCallback,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        del bell
+        del wake
         super().__init__(kept, host, lambda *_: None, settings)
 
 
@@ -475,13 +477,13 @@ class LeavesItsSeat(Fault):
 
     def __init__(
         self,
-        shelf: MemoryDatabase,
+        database: MemoryDatabase,
         host: EventLoop,
-        bell: WakeCallback,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        super().__init__(shelf, host, bell, settings)
-        self._empty = Fault(MemoryDatabase(), host, bell, settings)
+        super().__init__(database, host, wake, settings)
+        self._empty = Fault(MemoryDatabase(), host, wake, settings)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         with self._database.lock:
@@ -640,13 +642,13 @@ class Apart(Fault):
 
     def __init__(
         self,
-        shelf: MemoryDatabase,
+        database: MemoryDatabase,
         host: EventLoop,
-        bell: WakeCallback,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        del shelf
-        super().__init__(MemoryDatabase(), host, bell, settings)
+        del database
+        super().__init__(MemoryDatabase(), host, wake, settings)
 
 
 class ReadersAlone(Fault):
@@ -722,7 +724,7 @@ class EachReaderItsFence(Fault):
 
     _fences = count(2**60)
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Acquire) and isinstance(reply, Granted):
             grants = tuple(_fence(grant, next(self._fences)) for grant in reply.grants)
             return replace(reply, grants=grants)
@@ -849,7 +851,7 @@ class EveryUpgradeWaits(Fault):
 class UpgradesBeside(Fault):
     """Upgrades a reader though there are others."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         refused = not isinstance(reply, Granted | NotHeld)
         if isinstance(command, Upgrade) and refused:
             return Granted((command.claim.grant(Mode.WRITE, 10**18, 0),), 0)
@@ -859,7 +861,7 @@ class UpgradesBeside(Fault):
 class AdoptsTheLost(Fault):
     """Grants what is adopted, though it is gone."""
 
-    def told(self, command: Command, reply: Reply) -> Reply:
+    def altered(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Adopt) and isinstance(reply, NotHeld):
             return Granted((command.claim.grant(Mode.WRITE, 10**18, 0),), 0)
         return reply

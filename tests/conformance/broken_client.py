@@ -268,7 +268,7 @@ def losses_go_first(patch: MonkeyPatch) -> None:
 
 
 def losses_are_swallowed(patch: MonkeyPatch) -> None:
-    """A body that ended in ignorance of its loss is told nothing."""
+    """A body that ended in ignorance of its loss gets no error."""
     _ends_bodies(patch, quietly=True)
 
 
@@ -303,7 +303,7 @@ def no_body_is_cancelled(patch: MonkeyPatch) -> None:
 
 
 def callbacks_are_called_twice(patch: MonkeyPatch) -> None:
-    """A callback is told of one loss twice."""
+    """A callback is called twice for one loss."""
 
     def twice(_: object, __: str, call: Callable[..., object], *args: object) -> None:
         call(*args)
@@ -465,7 +465,7 @@ def tickets_are_shown(patch: MonkeyPatch) -> None:
 
 
 def reasons_are_hidden(patch: MonkeyPatch) -> None:
-    """Nobody is told why a lock is held or waited for."""
+    """The reason why a lock is held or waited for is shown to nobody."""
     for maker in ("_holder", "_queued"):
         sound = getattr(info, maker)
 
@@ -515,7 +515,7 @@ def a_move_to_the_same_mode_is_none(patch: MonkeyPatch) -> None:
 
 
 def several_come_in_reverse(patch: MonkeyPatch) -> None:
-    """Several grants are not told in the order in which their locks were passed."""
+    """Several grants are not returned in the order in which their locks were passed."""
     for name in ("__aenter__", "_get"):
         sound = getattr(Multi, name)
 
@@ -552,7 +552,7 @@ def closing_releases_nothing(patch: MonkeyPatch) -> None:
 
 
 def closing_ends_no_wait(patch: MonkeyPatch) -> None:
-    """The tasks that wait are told nothing of the closing."""
+    """The tasks that wait do not learn of the closing."""
     patch.setattr(LockAcquirer, "close", lambda *_: None)
 
 
@@ -623,7 +623,7 @@ def any_grant_is_used(patch: MonkeyPatch) -> None:
 
 
 def a_lease_ends_twice(patch: MonkeyPatch) -> None:
-    """Who ends a lease is never told that it had ended before."""
+    """A release never reports that the lease had ended before."""
     sound = Lease.end
 
     def ended(self: Lease, state: LeaseState) -> bool:
@@ -686,7 +686,7 @@ def several_have_no_timeout(patch: MonkeyPatch) -> None:
 
 
 def uncertainty_is_hidden(patch: MonkeyPatch) -> None:
-    """It is not told that a lock may be held."""
+    """It does not report that a lock may be held."""
 
     async def certain(*_: object) -> None:
         await checkpoint()
@@ -714,6 +714,6 @@ def defects_are_raised(patch: MonkeyPatch) -> None:
     patch.setattr(StoreClient, "step", step)
 
 
-def the_rest_of_a_timeout_is_told(patch: MonkeyPatch) -> None:
+def the_rest_of_a_timeout_is_reported(patch: MonkeyPatch) -> None:
     """The error of several locks tells what was left of the timeout for the last."""
     patch.setattr(Multi, "_naming_own_timeout", lambda _: nullcontext())

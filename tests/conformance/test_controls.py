@@ -55,7 +55,7 @@ from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, Wak
 from aiorwlock_remote.testing.conformance.child import Child
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault
-from tests.conformance.stores.memory import MemoryHarness, OnTheShelf
+from tests.conformance.stores.memory import ForeignMemoryClient, MemoryHarness
 from tests.conformance.stores.sqlite import SqliteHarness
 
 pytestmark = [
@@ -277,7 +277,9 @@ class BrokenHarness(MemoryHarness):
         del folder
         kept = MemoryDatabase()
         backend = Broken(self._fault, kept)
-        return StoreLocation("memory://", foreigner=OnTheShelf(kept), backend=backend)
+        return StoreLocation(
+            "memory://", foreigner=ForeignMemoryClient(kept), backend=backend
+        )
 
 
 class PatientHarness(BrokenHarness):
@@ -344,7 +346,7 @@ async def test_the_fault_is_noticed(
 
 
 @pytest.mark.parametrize(("fault", "case"), NAMED)
-async def test_it_is_the_fault_that_is_noticed(
+async def test_the_unbroken_store_passes_each_case(
     fault: type[Fault], case: Case, tmp_path: Path
 ) -> None:
     assert issubclass(fault, Fault)

@@ -195,7 +195,7 @@ def methods(cases: type[Cases]) -> list[str]:
 
 
 @pytest.mark.parametrize("suite", MATRIX, ids=lambda suite: suite.__name__)
-def test_what_a_backend_runs(suite: type[ConformanceSuite]) -> None:
+def test_the_case_classes_that_a_backend_runs(suite: type[ConformanceSuite]) -> None:
     assert set(classes(suite)) == MATRIX[suite]
 
 

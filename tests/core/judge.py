@@ -313,9 +313,9 @@ class Judge:
         """A client waits for a free resource only if it is offered to another."""
         after = step.record
         fair = isinstance(command, Acquire) and command.policy is Policy.FAIR
-        told_to_wait = isinstance(step.reply, Refused | Waiting)
+        was_refused_to_wait = isinstance(step.reply, Refused | Waiting)
         free = step.seat is None and after.barred_until <= now
-        if fair and told_to_wait and free:
+        if fair and was_refused_to_wait and free:
             assert isinstance(command, Acquire)
             assert any(
                 p.claim_until is None or p.claim_until > now

@@ -27,9 +27,9 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord, QueueEntry
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
-from tests.core.world import LEASES, MS, SECOND, World
+from tests.core.world import LEASES, MS, SECOND, SimulatedClients
 
-GATES = ("ann", "bob", "cid")
+CLIENT_IDS = ("ann", "bob", "cid")
 PASSED = (*(0,) * 6, MS, 20 * MS, 150 * MS, 1200 * MS, 5 * SECOND, 11 * SECOND)
 KINDS = (
     "rest",  # what a story's superfluous events shrink to
@@ -48,7 +48,7 @@ class Event(NamedTuple):
     """One thing that happens. ``heard``: the client gets the reply."""
 
     kind: str
-    gate: int
+    client_id: int
     pick: int
     passed: int
     heard: bool
@@ -69,14 +69,14 @@ STORIES = st.lists(
 POLICIES = st.sampled_from([*([p] for p in Policy), list(Policy)])
 
 
-class Machine(World):
+class Machine(SimulatedClients):
     """A world in which histories happen."""
 
     modes: tuple[Mode, ...] = LOCK_MODES
 
-    def limit_of(self, gate: str) -> int:
+    def limit_of(self, client_id: str) -> int:
         """Return how many permits a client allows; a lock has none."""
-        del gate
+        del client_id
         return 0
 
     def _mode(self, event: Event) -> Mode:
@@ -101,8 +101,8 @@ class Machine(World):
         if event.heard:
             self.hear(command, step.reply)
 
-    def _ask_for(self, event: Event, gate: str, mode: Mode, fresh: int) -> Acquire:
-        mine = [t for t, who in self.waiting.items() if who == (gate, mode)]
+    def _ask_for(self, event: Event, client_id: str, mode: Mode, fresh: int) -> Acquire:
+        mine = [t for t, who in self.waiting.items() if who == (client_id, mode)]
         asked = tuple(Claim(t, 10 * SECOND) for t in mine)
         asked += tuple(self.claim(event.pick) for _ in range(fresh))
         writes = mode is Mode.WRITE
@@ -111,12 +111,12 @@ class Machine(World):
         asked = asked[:1] if writes else asked
         may_queue = fresh == 0 or event.pick % 4 > 0
         if may_queue:
-            self.waiting |= {c.ticket: (gate, mode) for c in asked}
+            self.waiting |= {c.ticket: (client_id, mode) for c in asked}
         return Acquire(
             asked,
             mode,
             self.policies[event.pick % len(self.policies)],
-            client_id=gate if may_queue else "",
+            client_id=client_id if may_queue else "",
             may_queue=may_queue,
             more=more if may_queue else 0,
             max_waiters=3 if event.pick == 11 else None,
@@ -127,14 +127,14 @@ class Machine(World):
     def _acquire(self, event: Event) -> None:
         mode = self._mode(event)
         fresh = 1 if mode is Mode.WRITE else 1 + event.pick // 8
-        self._act(event, self._ask_for(event, GATES[event.gate], mode, fresh))
+        self._act(event, self._ask_for(event, CLIENT_IDS[event.client_id], mode, fresh))
 
     def _crowd(self, event: Event) -> None:
         """Writers of all clients wait, and each holder leaves to one of them."""
         for _ in range(1 + event.pick % 6):
-            for gate in GATES:
-                fresh = 0 if self._waits((gate, Mode.WRITE)) else 1
-                command = self._ask_for(event, gate, Mode.WRITE, fresh)
+            for client_id in CLIENT_IDS:
+                fresh = 0 if self._waits((client_id, Mode.WRITE)) else 1
+                command = self._ask_for(event, client_id, Mode.WRITE, fresh)
                 self._act(event._replace(heard=True), command)
             for grant in (self.record or Doorman()).grants[:1]:
                 self.waiting.pop(grant.ticket, None)
@@ -151,9 +151,9 @@ class Machine(World):
             self._act(event, command)
 
     def _carried(self, event: Event) -> tuple[Acquire, ...]:
-        gate = GATES[event.gate]
-        modes = [m for m in self.modes if (gate, m) in self.waiting.values()]
-        return tuple(self._ask_for(event, gate, mode, 0) for mode in modes)
+        client_id = CLIENT_IDS[event.client_id]
+        modes = [m for m in self.modes if (client_id, m) in self.waiting.values()]
+        return tuple(self._ask_for(event, client_id, mode, 0) for mode in modes)
 
     def _ask(self, event: Event) -> None:
         for command in self._carried(event)[:1]:
@@ -180,7 +180,7 @@ class Machine(World):
 
     def _withdraw(self, event: Event) -> None:
         mode = self._mode(event)
-        who = GATES[event.gate], mode
+        who = CLIENT_IDS[event.client_id], mode
         mine = [t for t, waits in self.waiting.items() if waits == who]
         keep = event.pick % 3 == 0
         tickets = tuple(mine[:1] if keep else mine)
@@ -198,9 +198,9 @@ class Machine(World):
         self._act(event, Downgrade(self._holder(event), self.claim(event.pick)))
 
     def _upgrade(self, event: Event) -> None:
-        claim, gate = self.claim(event.pick), GATES[event.gate]
+        claim, client_id = self.claim(event.pick), CLIENT_IDS[event.client_id]
         may_wait = event.pick % 4 > 0
-        self._act(event, Upgrade(self._holder(event), claim, gate, may_wait))
+        self._act(event, Upgrade(self._holder(event), claim, client_id, may_wait))
 
     def _adopt(self, event: Event) -> None:
         """Adopt, mostly twice; a former owner without a reply relies on its grant."""
@@ -248,7 +248,7 @@ class Machine(World):
     def _send(self, event: Event) -> None:
         """Send a request that arrives later."""
         mode = self._mode(event)
-        self.post.append(self._ask_for(event, GATES[event.gate], mode, 1))
+        self.post.append(self._ask_for(event, CLIENT_IDS[event.client_id], mode, 1))
 
     def _deliver(self, event: Event) -> None:
         if self.post:
@@ -258,17 +258,19 @@ class Machine(World):
         """A client hears of a pushed grant, soon, late or again, and uses it."""
         if not self.messages:
             return
-        gate, grant = self.messages[-1 - event.pick % len(self.messages)]
-        who = gate, Mode.WRITE
+        client_id, grant = self.messages[-1 - event.pick % len(self.messages)]
+        who = client_id, Mode.WRITE
         if self.waiting.get(grant.ticket) != who or grant.dead(self.now):
             return  # a plain wake-up: its task has left, or it comes too late
         del self.waiting[grant.ticket]
         self.believed[grant.ticket] = grant
-        others = self._ask_for(event, gate, Mode.WRITE, 0) if self._waits(who) else None
+        others = (
+            self._ask_for(event, client_id, Mode.WRITE, 0) if self._waits(who) else None
+        )
         confirmation = Acquire(
             (Claim(grant.ticket, 10 * SECOND),),
             Mode.WRITE,
-            client_id=gate,
+            client_id=client_id,
             may_queue=True,
             more=0 if others is None else 1 + others.more,
             push=True,
@@ -290,9 +292,9 @@ class Machine(World):
         """Confirm a ticket of the client's, pushed or not."""
         claim = Claim(self._chosen(event), SECOND)
         owners = [p.client_id for p in self._queue() if p.ticket == claim.ticket]
-        gate = (*owners, GATES[event.gate])[0]
+        client_id = (*owners, CLIENT_IDS[event.client_id])[0]
         confirmation = Acquire(
-            (claim,), Mode.WRITE, client_id=gate, may_queue=True, confirms=True
+            (claim,), Mode.WRITE, client_id=client_id, may_queue=True, confirms=True
         )
         self._act(event, confirmation)
 

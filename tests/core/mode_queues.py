@@ -48,7 +48,7 @@ START = 1_000.0
 class Visit(NamedTuple):
     """One task, in ms: when it comes, how long it holds, when it gives up."""
 
-    gate: str
+    client_id: str
     mode: Mode
     after: int
     hold: int
@@ -108,29 +108,31 @@ class Sim:
             happen()
             assert self.requests < 200 * (1 + len(visits)), "asking without end"
 
-    def lane(self, gate: str, mode: Mode) -> ModeQueue:
+    def lane(self, client_id: str, mode: Mode) -> ModeQueue:
         """Return the queue of a client for a mode."""
         pace = PUSHING if self.pushes else PACE
-        return self._lanes.setdefault((gate, mode), ModeQueue(gate, mode, pace))
+        return self._lanes.setdefault(
+            (client_id, mode), ModeQueue(client_id, mode, pace)
+        )
 
-    def local(self, gate: str) -> float:
+    def local(self, client_id: str) -> float:
         """Return what a client's clock shows now; it may be slow or fast."""
-        return START + (self.now - START) * self._speed(gate)
+        return START + (self.now - START) * self._speed(client_id)
 
-    def _speed(self, gate: str) -> float:
+    def _speed(self, client_id: str) -> float:
         drift = MAX_DRIFT if self.pushes else 0.0
         slow = 1 / (1 + drift)
-        return self._speeds.setdefault(gate, self._random.uniform(slow, 1 + drift))
+        return self._speeds.setdefault(client_id, self._random.uniform(slow, 1 + drift))
 
-    def _true(self, gate: str, local: float) -> float:
-        return START + (local - START) / self._speed(gate)
+    def _true(self, client_id: str, local: float) -> float:
+        return START + (local - START) / self._speed(client_id)
 
     # ---------------------------------------------------------------- tasks
 
     def _come(self, task: Task) -> None:
         visit = task.visit
-        lane = self.lane(visit.gate, visit.mode)
-        self._send(visit.gate, visit.mode, lane.join(task.waiter))
+        lane = self.lane(visit.client_id, visit.mode)
+        self._send(visit.client_id, visit.mode, lane.join(task.waiter))
         if visit.patience is not None:
             self._at(visit.patience / 1e3, partial(self._give_up, task))
 
@@ -138,17 +140,17 @@ class Sim:
         if task.outcome:
             return
         task.outcome = "left"
-        lane = self.lane(task.visit.gate, task.visit.mode)
-        self._send(task.visit.gate, task.visit.mode, lane.leave(task.waiter))
+        lane = self.lane(task.visit.client_id, task.visit.mode)
+        self._send(task.visit.client_id, task.visit.mode, lane.leave(task.waiter))
 
-    def _tell(self, gate: str, mode: Mode, news: Effects) -> None:
-        lane = self.lane(gate, mode)
+    def _tell(self, client_id: str, mode: Mode, news: Effects) -> None:
+        lane = self.lane(client_id, mode)
         by_waiter = {task.waiter: task for task in self.tasks}
         for waiter in news.served:
             task = by_waiter[waiter]
             assert not task.outcome
             task.outcome = "served"
-            self.served.setdefault((gate, mode), []).append(task.number)
+            self.served.setdefault((client_id, mode), []).append(task.number)
             self._enter(task)
         if news.confirmed is not None:
             task = by_waiter[news.confirmed]
@@ -160,10 +162,10 @@ class Sim:
         for waiter in news.turned_away:
             by_waiter[waiter].outcome = "error"
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
-            undo = Withdraw(gate, mode, (waiter.ticket,), keep=keep)
-            self._post(gate, undo, lambda _reply: None)
-        self._send(gate, mode, news.send)
-        self._watch(gate, mode)
+            undo = Withdraw(client_id, mode, (waiter.ticket,), keep=keep)
+            self._post(client_id, undo, lambda _reply: None)
+        self._send(client_id, mode, news.send)
+        self._watch(client_id, mode)
 
     def _enter(self, task: Task) -> None:
         waiter, visit = task.waiter, task.visit
@@ -177,7 +179,7 @@ class Sim:
         self._check_anchor(task)
         if waiter.ends is not None:
             self.entered_by_message += 1
-            ends = self._true(visit.gate, waiter.ends)
+            ends = self._true(visit.client_id, waiter.ends)
             self._at(ends - self.now, partial(self._end_unconfirmed, task))
         self._at(visit.hold / 1e3, partial(self._release, task))
 
@@ -188,7 +190,7 @@ class Sim:
         believed_until = waiter.ends
         if believed_until is None:
             believed_until = waiter.sent_at + LEASE / 1e6
-        ends = self._true(task.visit.gate, believed_until) * 1e6
+        ends = self._true(task.visit.client_id, believed_until) * 1e6
         # A lease of 60 s may end later by a slow clock, for which its margin is there.
         drift = 0.0 if waiter.ends is not None else LEASE * MAX_DRIFT * self.pushes
         assert ends <= waiter.grant.expires + drift + 1, "believed for too long"
@@ -206,85 +208,89 @@ class Sim:
         if not task.inside:
             return
         task.inside = False
-        gate = task.visit.gate
+        client_id = task.visit.client_id
         carried = []
         for mode in LOCK_MODES:
-            lane = self.lane(gate, mode)
+            lane = self.lane(client_id, mode)
             ask = lane.ask() if lane.watching else None
             if ask is not None:
                 carried.append((mode, ask))
-        sent_at = self.local(gate)
+        sent_at = self.local(client_id)
         command = Release(task.waiter.ticket, None, tuple(ask for _, ask in carried))
 
         def released(reply: Reply | None) -> None:
             answers = reply.then if isinstance(reply, Released) else ()
             for index, (mode, _) in enumerate(carried):
                 answer = answers[index] if answers else None
-                self._answered(gate, mode, answer, sent_at)
+                self._answered(client_id, mode, answer, sent_at)
 
-        self._post(gate, command, released)
+        self._post(client_id, command, released)
 
     # ------------------------------------------------------------- the plan
 
-    def _send(self, gate: str, mode: Mode, command: Acquire | Withdraw | None) -> None:
-        sent_at = self.local(gate)
+    def _send(
+        self, client_id: str, mode: Mode, command: Acquire | Withdraw | None
+    ) -> None:
+        sent_at = self.local(client_id)
 
         def answered(reply: Reply | None) -> None:
             if isinstance(command, Acquire):
-                self._answered(gate, mode, reply, sent_at)
+                self._answered(client_id, mode, reply, sent_at)
 
         if command is not None:
-            self._post(gate, command, answered)
+            self._post(client_id, command, answered)
 
     def _answered(
-        self, gate: str, mode: Mode, answer: Reply | None, sent_at: float
+        self, client_id: str, mode: Mode, answer: Reply | None, sent_at: float
     ) -> None:
-        lane = self.lane(gate, mode)
+        lane = self.lane(client_id, mode)
         chance = self._random.random()
         if answer is None:
-            news = lane.failed(self.local(gate), chance)
+            news = lane.failed(self.local(client_id), chance)
         else:
             assert isinstance(answer, Granted | Waiting | Refused | NotHeld)
-            news = lane.answered(answer, sent_at, self.local(gate), chance)
-        self._tell(gate, mode, news)
+            news = lane.answered(answer, sent_at, self.local(client_id), chance)
+        self._tell(client_id, mode, news)
 
-    def _watch(self, gate: str, mode: Mode) -> None:
-        lane = self.lane(gate, mode)
+    def _watch(self, client_id: str, mode: Mode) -> None:
+        lane = self.lane(client_id, mode)
         due = lane.due
         if due is not None:
-            after = max(0.0, self._true(gate, due) - self.now)
-            self._at(after, lambda: self._look(gate, mode, due))
+            after = max(0.0, self._true(client_id, due) - self.now)
+            self._at(after, lambda: self._look(client_id, mode, due))
 
-    def _look(self, gate: str, mode: Mode, due: float) -> None:
-        lane = self.lane(gate, mode)
+    def _look(self, client_id: str, mode: Mode, due: float) -> None:
+        lane = self.lane(client_id, mode)
         if lane.due == due:
-            self._send(gate, mode, lane.ask())
+            self._send(client_id, mode, lane.ask())
 
-    def _hear(self, gate: str, message: PushedGrant) -> None:
-        news = self.lane(gate, Mode.WRITE).pushed(message, self.local(gate))
+    def _hear(self, client_id: str, message: PushedGrant) -> None:
+        news = self.lane(client_id, Mode.WRITE).pushed(message, self.local(client_id))
         if news is None:
-            self._ring(gate)
+            self._ring(client_id)
         else:
-            self._tell(gate, Mode.WRITE, news)
+            self._tell(client_id, Mode.WRITE, news)
 
-    def _ring(self, gate: str) -> None:
+    def _ring(self, client_id: str) -> None:
         for mode in LOCK_MODES:
-            lane = self.lane(gate, mode)
+            lane = self.lane(client_id, mode)
             if not lane.idle:  # a call may overtake the answer that tells of a place
-                self._send(gate, mode, lane.wake())
+                self._send(client_id, mode, lane.wake())
 
     # ------------------------------------------------- the network and the store
 
     def _post(
-        self, gate: str, command: Command, then: Callable[[Reply | None], None]
+        self, client_id: str, command: Command, then: Callable[[Reply | None], None]
     ) -> None:
         """Carry a command to the store and its reply back; None: the reply is lost."""
         self.requests += 1
         if isinstance(command, Acquire) and self._lost():
             self._at(GIVE_UP, lambda: then(None))
             return
-        arrives = max(self.now + self._travel(), self._arrived.get(gate, 0.0) + 1e-6)
-        self._arrived[gate] = arrives
+        arrives = max(
+            self.now + self._travel(), self._arrived.get(client_id, 0.0) + 1e-6
+        )
+        self._arrived[client_id] = arrives
 
         def carry_out() -> None:
             reply = self._step(command)
@@ -299,11 +305,11 @@ class Sim:
         now = round(self.now * 1e6)
         step = transition(self.record, self.seat, command, now, now)
         self.record, self.seat = step.record, step.seat
-        for gate in step.wakes:
+        for client_id in step.wakes:
             if step.pushed is not None:
-                self._push(gate, PushedGrant.of(step.pushed))
+                self._push(client_id, PushedGrant.of(step.pushed))
             elif not self._lost():
-                self._at(self._travel(), partial(self._ring, gate))
+                self._at(self._travel(), partial(self._ring, client_id))
         if self.record.grants or not self.record.queue:
             since = self._idle_since or self.now
             self.longest_idle = max(self.longest_idle, self.now - since)
@@ -312,19 +318,19 @@ class Sim:
             self._idle_since = self.now
         return step.reply
 
-    def _push(self, gate: str, message: PushedGrant) -> None:
+    def _push(self, client_id: str, message: PushedGrant) -> None:
         if not self._lost():
-            self._at(self._travel(), partial(self._hear, gate, message))
+            self._at(self._travel(), partial(self._hear, client_id, message))
         # Late, also past the end of the grant: alone, or as a second copy.
         while self._lost():
-            late = partial(self._hear, gate, message)
+            late = partial(self._hear, client_id, message)
             self._at(self._random.uniform(0.0, 2.0), late)
         if self._lost():
             ends = message.expires + 1_000_000
             fence = message.fence + self._random.randrange(3)
             proof = proof_of("not the ticket", message.since, ends, fence)
             forged = PushedGrant(fence, message.since, ends, proof)
-            self._at(self._travel(), partial(self._hear, gate, forged))
+            self._at(self._travel(), partial(self._hear, client_id, forged))
 
     def _travel(self) -> float:
         # Longer than a margin, and than a claim window.

@@ -43,7 +43,7 @@ class Contender(NamedTuple):
         )
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """The records are (owner, old)."""
 
     contenders: tuple[Contender, ...]
@@ -123,83 +123,83 @@ class Game:
     crashes: int = 0
     agings: int = 0
 
-    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Return everything that can happen next, and what it leads to."""
-        for i, contender in enumerate(world.contenders):
+        for i, contender in enumerate(state.contenders):
             if contender.crashed:
                 continue
-            for name, after_it in self._steps_of(world, i, contender):
+            for name, after_it in self._steps_of(state, i, contender):
                 yield f"{i} {name}", after_it
-            if world.crashes < self.crashes and contender.move is not None:
+            if state.crashes < self.crashes and contender.move is not None:
                 gone = contender._replace(crashed=True)
-                yield f"{i} crashes", put(world, i, gone, crashes=1)
-        yield from self._agings(world)
+                yield f"{i} crashes", put(state, i, gone, crashes=1)
+        yield from self._agings(state)
 
-    def any_step(self, world: World, chance: Random) -> tuple[str, World]:
+    def any_step(self, state: State, chance: Random) -> tuple[str, State]:
         """Return one step; a rare one, rarely."""
-        acting = [i for i, c in enumerate(world.contenders) if not c.crashed]
+        acting = [i for i, c in enumerate(state.contenders) if not c.crashed]
         if not acting:
-            return "nobody is left", world
+            return "nobody is left", state
         if chance.random() < 0.03:
-            return chance.choice(list(self.steps(world)))
+            return chance.choice(list(self.steps(state)))
         i = chance.choice(acting)
-        steps = list(self._steps_of(world, i, world.contenders[i]))
-        what, world = chance.choice(steps)
-        return f"{i} {what}", world
+        steps = list(self._steps_of(state, i, state.contenders[i]))
+        what, state = chance.choice(steps)
+        return f"{i} {what}", state
 
-    def _agings(self, world: World) -> Iterator[tuple[str, World]]:
+    def _agings(self, state: State) -> Iterator[tuple[str, State]]:
         for name in ("pendings", "usings"):
-            records: frozenset[tuple[int, bool]] = getattr(world, name)
+            records: frozenset[tuple[int, bool]] = getattr(state, name)
             for owner, old in records:
                 if old:
                     continue
-                dead = owner >= len(world.contenders) or world.contenders[owner].crashed
-                if not dead and world.agings >= self.agings:
+                dead = owner >= len(state.contenders) or state.contenders[owner].crashed
+                if not dead and state.agings >= self.agings:
                     continue
                 aged = records - {(owner, False)} | {(owner, True)}
-                count = world.agings + (not dead)
+                count = state.agings + (not dead)
                 changed = (
-                    world._replace(pendings=aged, agings=count)
+                    state._replace(pendings=aged, agings=count)
                     if name == "pendings"
-                    else world._replace(usings=aged, agings=count)
+                    else state._replace(usings=aged, agings=count)
                 )
                 yield f"{owner} of {name} ages", changed
 
     def _steps_of(
-        self, world: World, i: int, contender: Contender
-    ) -> Iterator[tuple[str, World]]:
+        self, state: State, i: int, contender: Contender
+    ) -> Iterator[tuple[str, State]]:
         move = contender.move
         if move is None:
-            yield "begins", put(world, i, Contender(FIRST_ACTION))
+            yield "begins", put(state, i, Contender(FIRST_ACTION))
             return
         if move.do in LOOKS:
-            yield from self._looks(world, i, contender, move)
+            yield from self._looks(state, i, contender, move)
             return
         name = move.do.name.lower()
-        for answer, changed in self._does(world, i, move):
+        for answer, changed in self._does(state, i, move):
             if move.do in (Action.USING, Action.BUSY):
                 yield name, put(changed, i, Contender())
             else:
                 yield name, self._next(changed, i, move, answer)
 
     def _next(
-        self, world: World, i: int, move: NextAction, answer: ActionResult
-    ) -> World:
+        self, state: State, i: int, move: NextAction, answer: ActionResult
+    ) -> State:
         coming = self.rule(move, answer)
         unread: frozenset[int] = frozenset()
         if coming.do in LOOKS:
             # Ghosts (what a published program forgot) are numbered from 10.
-            ghosts = {owner for owner, _ in world.pendings if owner >= 10}
-            unread = frozenset(range(len(world.contenders))) - {i} | ghosts
-        return put(world, i, Contender(coming, unread))
+            ghosts = {owner for owner, _ in state.pendings if owner >= 10}
+            unread = frozenset(range(len(state.contenders))) - {i} | ghosts
+        return put(state, i, Contender(coming, unread))
 
     def _looks(
-        self, world: World, i: int, contender: Contender, move: NextAction
-    ) -> Iterator[tuple[str, World]]:
+        self, state: State, i: int, contender: Contender, move: NextAction
+    ) -> Iterator[tuple[str, State]]:
         if not contender.unread:
-            yield "has looked", self._next(world, i, move, contender.found)
+            yield "has looked", self._next(state, i, move, contender.found)
             return
-        shown = [world.pendings if move.do is Action.LOOK_PENDING else world.usings]
+        shown = [state.pendings if move.do is Action.LOOK_PENDING else state.usings]
         if self.caches and move.do is Action.LOOK_USING:
             shown.append(frozenset())
         for records in shown:
@@ -211,64 +211,64 @@ class Game:
                 looked = contender._replace(
                     unread=contender.unread - {other}, found=found
                 )
-                yield f"looks at {other}", put(world, i, looked)
+                yield f"looks at {other}", put(state, i, looked)
 
     def _does(
-        self, world: World, i: int, move: NextAction
-    ) -> Iterator[tuple[ActionResult, World]]:
+        self, state: State, i: int, move: NextAction
+    ) -> Iterator[tuple[ActionResult, State]]:
         mine = {(i, False), (i, True)}
         match move.do:
             case Action.WRITE:
                 left = frozenset(
                     (owner + 10 if owner == i else owner, old)
-                    for owner, old in world.pendings
+                    for owner, old in state.pendings
                 )
-                yield None, world._replace(pendings=left | {(i, False)})
+                yield None, state._replace(pendings=left | {(i, False)})
             case Action.DROP_PENDING:
                 gone = {(int(r.who), True) for r in move.records}
-                yield None, world._replace(pendings=world.pendings - gone)
+                yield None, state._replace(pendings=state.pendings - gone)
             case Action.DROP_USING:
                 gone = {(int(r.who), True) for r in move.records}
-                yield None, world._replace(usings=world.usings - gone)
-            case Action.PROMOTE if self.blind or world.pendings & mine:
+                yield None, state._replace(usings=state.usings - gone)
+            case Action.PROMOTE if self.blind or state.pendings & mine:
                 yield (
                     True,
-                    world._replace(
-                        pendings=world.pendings - mine,
-                        usings=world.usings | {(i, False)},
+                    state._replace(
+                        pendings=state.pendings - mine,
+                        usings=state.usings | {(i, False)},
                     ),
                 )
             case Action.PROMOTE:
-                yield False, world
+                yield False, state
             case Action.REMOVE | Action.USING:
                 yield (
                     None,
-                    world._replace(
-                        pendings=world.pendings - mine,
-                        usings=world.usings - mine,
+                    state._replace(
+                        pendings=state.pendings - mine,
+                        usings=state.usings - mine,
                     ),
                 )
             case _:
-                yield None, world
+                yield None, state
 
 
-def put(world: World, i: int, contender: Contender, *, crashes: int = 0) -> World:
-    contenders = (*world.contenders[:i], contender, *world.contenders[i + 1 :])
-    crashes += world.crashes
-    return World(contenders, world.pendings, world.usings, crashes, world.agings)
+def put(state: State, i: int, contender: Contender, *, crashes: int = 0) -> State:
+    contenders = (*state.contenders[:i], contender, *state.contenders[i + 1 :])
+    crashes += state.crashes
+    return State(contenders, state.pendings, state.usings, crashes, state.agings)
 
 
 @dataclass
 class Explored:
     """Every reachable world, and the worlds each one leads to."""
 
-    worlds: set[World]
-    before: dict[World, list[World]]
-    violated: list[World]
+    worlds: set[State]
+    before: dict[State, list[State]]
+    violated: list[State]
 
-    def stuck(self) -> set[World]:
+    def stuck(self) -> set[State]:
         """Return the worlds from which no contender can ever use the object again."""
-        able = {world for world in self.worlds if world.used}
+        able = {state for state in self.worlds if state.used}
         waiting = list(able)
         while waiting:
             for earlier in self.before.get(waiting.pop(), ()):
@@ -281,16 +281,16 @@ class Explored:
 
 def explore(game: Game, contenders: int) -> Explored:
     """Follow all interleavings."""
-    first = World(tuple(Contender() for _ in range(contenders)))
+    first = State(tuple(Contender() for _ in range(contenders)))
     found = Explored({first}, {}, [])
     waiting = [first]
     while waiting:
-        world = waiting.pop()
-        if world.violated:
-            found.violated.append(world)
+        state = waiting.pop()
+        if state.violated:
+            found.violated.append(state)
             continue
-        for _, coming in game.steps(world):
-            found.before.setdefault(coming, []).append(world)
+        for _, coming in game.steps(state):
+            found.before.setdefault(coming, []).append(state)
             if coming not in found.worlds:
                 found.worlds.add(coming)
                 waiting.append(coming)

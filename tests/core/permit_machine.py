@@ -16,7 +16,7 @@ from aiorwlock_remote.core.permits import free_permits
 from aiorwlock_remote.core.ticket import PERMITS, Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
 from tests.core.judge import Judge
-from tests.core.machine import GATES, Event, Machine
+from tests.core.machine import CLIENT_IDS, Event, Machine
 from tests.core.named import acquires, claims
 from tests.core.world import SECOND, Transition
 
@@ -146,43 +146,45 @@ class PermitMachine(Machine):
         purges: bool = True,
     ) -> None:
         super().__init__([Policy.FAIR], transition=transition, purges=purges)
-        self._limits = dict(zip(GATES, limits, strict=True))
+        self._limits = dict(zip(CLIENT_IDS, limits, strict=True))
         self._judge = PermitJudge(strict_calls=True)
 
-    def limit_of(self, gate: str) -> int:
-        return self._limits.get(gate, max(self._limits.values()))
+    def limit_of(self, client_id: str) -> int:
+        return self._limits.get(client_id, max(self._limits.values()))
 
     def _mode(self, event: Event) -> Mode:
         del event
         return PERMIT
 
-    def _ask_for(self, event: Event, gate: str, mode: Mode, fresh: int) -> Acquire:
-        mine = [t for t, who in self.waiting.items() if who == (gate, mode)]
+    def _ask_for(self, event: Event, client_id: str, mode: Mode, fresh: int) -> Acquire:
+        mine = [t for t, who in self.waiting.items() if who == (client_id, mode)]
         asked = tuple(Claim(t, 10 * SECOND) for t in mine)
         asked += tuple(self.claim(event.pick) for _ in range(fresh))
         may_queue = fresh == 0 or event.pick % 4 > 0
         if may_queue:
-            self.waiting |= {c.ticket: (gate, mode) for c in asked}
+            self.waiting |= {c.ticket: (client_id, mode) for c in asked}
         else:
             asked = asked[-1:]
         return Acquire(
             asked,
             mode,
-            client_id=gate if may_queue else "",
+            client_id=client_id if may_queue else "",
             may_queue=may_queue,
             waiting=len(asked),
             max_waiters=3 if event.pick == 11 else None,
-            limit=self.limit_of(gate),
+            limit=self.limit_of(client_id),
         )
 
     def _crowd(self, event: Event) -> None:
         """All clients ask, some for several permits; then one holder leaves."""
-        for gate in GATES:
-            self._act(event, self._ask_for(event, gate, PERMIT, 1 + event.pick % 2))
+        for client_id in CLIENT_IDS:
+            self._act(
+                event, self._ask_for(event, client_id, PERMIT, 1 + event.pick % 2)
+            )
         self._release(event)
 
     def _withdraw(self, event: Event) -> None:
-        who = GATES[event.gate], PERMIT
+        who = CLIENT_IDS[event.client_id], PERMIT
         mine = [t for t, waits in self.waiting.items() if waits == who]
         keep = event.pick % 3 == 0
         tickets = tuple(mine[:1] if keep else mine)

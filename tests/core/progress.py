@@ -48,7 +48,7 @@ class Ending:
         self._order = count()
         self._agenda: list[tuple[int, int, Who, str]] = []
         self._missing = set(machine.waiting)
-        self._told: dict[Who, str] = {}
+        self._pushed_tickets: dict[Who, str] = {}
         self.entered_by_message = 0
 
     def play(self, within: int) -> None:
@@ -58,8 +58,8 @@ class Ending:
             machine.seat = None
         for grant in (machine.record or Doorman()).grants:
             self._do(Release(grant.ticket))
-        for gate, mode in self._churn:
-            machine.waiting[machine.claim().ticket] = gate, mode
+        for client_id, mode in self._churn:
+            machine.waiting[machine.claim().ticket] = client_id, mode
         for who in dict.fromkeys(machine.waiting.values()):
             self._plan(0, who)
         end = machine.now + within
@@ -87,7 +87,7 @@ class Ending:
 
     def _heard(self, who: Who, ticket: str) -> bool:
         """Return whether a client has entered by a message, and now confirms it."""
-        heard = who in self._told and self._told.pop(who) == ticket
+        heard = who in self._pushed_tickets and self._pushed_tickets.pop(who) == ticket
         if heard:
             self.entered_by_message += 1
         return heard
@@ -95,7 +95,7 @@ class Ending:
     def _acquire(
         self, who: Who, tickets: list[str], *, confirms: bool = False
     ) -> Acquire:
-        gate, mode = who
+        client_id, mode = who
         asked = tickets[:1] if mode is Mode.WRITE else tickets
         claims = tuple(Claim(t, 20 * SECOND) for t in asked)
         more = len(tickets) - len(asked)
@@ -103,14 +103,14 @@ class Ending:
             claims,
             mode,
             Policy.FAIR,
-            client_id=gate,
+            client_id=client_id,
             may_queue=True,
             more=more,
             push=mode is Mode.WRITE,
             following=Claim(tickets[1], 20 * SECOND) if more else None,
             confirms=confirms,
             waiting=len(tickets),
-            limit=self.machine.limit_of(gate),
+            limit=self.machine.limit_of(client_id),
         )
 
     def _leave(self, who: Who, ticket: str) -> None:
@@ -136,13 +136,13 @@ class Ending:
                 self._plan(0, who)  # it came too late: the task has lost its lock
             else:
                 assert isinstance(answer, Waiting)
-                told = POLL if answer.retry_after is None else answer.retry_after
-                self._plan(min(POLL, told) + ROUND_TRIP, who)
+                retry_after = POLL if answer.retry_after is None else answer.retry_after
+                self._plan(min(POLL, retry_after) + ROUND_TRIP, who)
         if step.pushed is not None and not self._deaf:
-            self._told[step.wakes[0], Mode.WRITE] = step.pushed.ticket
-        for gate in () if self._deaf else step.wakes:
+            self._pushed_tickets[step.wakes[0], Mode.WRITE] = step.pushed.ticket
+        for client_id in () if self._deaf else step.wakes:
             for mode in self.machine.modes:
-                self._plan(ROUND_TRIP, (gate, mode))
+                self._plan(ROUND_TRIP, (client_id, mode))
 
     def _served(self, who: Who, ticket: str) -> None:
         if self.machine.waiting.pop(ticket, None):

@@ -25,7 +25,7 @@ READ, WRITE = Mode.READ, Mode.WRITE
 WALL = 1_700_000_000 * SECOND
 
 
-class Door:
+class OneLock:
     """One resource. ``woken``: the clients that the last step called, ``pushed``: the
     grant that it pushed.
     """
@@ -54,7 +54,7 @@ class Door:
 
     def ask(
         self,
-        gate: str,
+        client_id: str,
         mode: Mode,
         *tickets: str,
         lease: int | None = LEASE,
@@ -68,7 +68,7 @@ class Door:
     ) -> Reply:
         """Ask and take a queue entry; without tickets the client's name is one."""
         command = ask(
-            gate,
+            client_id,
             mode,
             *tickets,
             lease=lease,
@@ -90,9 +90,9 @@ class Door:
         """End a grant."""
         return self.do(Release(ticket, mode, then))
 
-    def leave(self, gate: str, mode: Mode, *tickets: str) -> Reply:
+    def leave(self, client_id: str, mode: Mode, *tickets: str) -> Reply:
         """Withdraw a queue entry and tickets."""
-        return self.do(Withdraw(gate, mode, tickets))
+        return self.do(Withdraw(client_id, mode, tickets))
 
     def wait(self, micros: int) -> None:
         """Let time pass."""
@@ -115,7 +115,7 @@ class Door:
 
 
 def ask(
-    gate: str,
+    client_id: str,
     mode: Mode,
     *tickets: str,
     lease: int | None = LEASE,
@@ -130,12 +130,12 @@ def ask(
     limit: int = 0,
 ) -> Acquire:
     """Return an acquire that may queue. ``following``: the next task's ticket."""
-    named = tickets or (gate,)
+    named = tickets or (client_id,)
     return Acquire(
         tuple(Claim(t, lease, lock_delay=lock_delay) for t in named),
         mode,
         policy,
-        client_id=gate,
+        client_id=client_id,
         may_queue=True,
         more=more,
         waiting=waiting,
@@ -152,7 +152,7 @@ def granted(reply: Reply) -> bool:
     return isinstance(reply, Granted)
 
 
-def told(reply: Reply) -> int | None:
+def retry_after(reply: Reply) -> int | None:
     """Return when the store expects a change, by a reply that says to wait."""
     assert isinstance(reply, Waiting), reply
     return reply.retry_after
@@ -173,6 +173,6 @@ def over(ticket: str, new: str) -> Adopt:
     return Adopt(ticket, Claim(new, 2 * LEASE, Requester("h", 7)))
 
 
-def last(door: Door) -> int:
+def last(lock: OneLock) -> int:
     """Return the last fence."""
-    return (door.record or Doorman()).last
+    return (lock.record or Doorman()).last

@@ -19,33 +19,33 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
-from tests.core.resource import LEASE, READ, SECOND, WRITE, Door
+from tests.core.resource import LEASE, READ, SECOND, WRITE, OneLock
 
 
 def test_a_grant() -> None:
     """The grant names holder, mode, fence, start and end."""
-    door = Door()
-    reply = door.ask("w", WRITE)
+    lock = OneLock()
+    reply = lock.ask("w", WRITE)
     assert isinstance(reply, Granted)
     (grant,) = reply.grants
-    assert (grant.ticket, grant.mode, grant.since) == ("w", WRITE, door.now)
-    assert grant.expires == door.now + LEASE
-    assert (reply.now, reply.placed) == (door.now, False)
-    assert door.record is not None
-    assert grant.fence == door.record.last
+    assert (grant.ticket, grant.mode, grant.since) == ("w", WRITE, lock.now)
+    assert grant.expires == lock.now + LEASE
+    assert (reply.now, reply.placed) == (lock.now, False)
+    assert lock.record is not None
+    assert grant.fence == lock.record.last
 
 
 def test_readers_of_a_phase_share_its_fence() -> None:
     """Readers that join have the phase's fence; the next phase has a greater one."""
-    door = Door()
+    lock = OneLock()
     fences = []
     for ticket in ("r1", "r2"):
-        reply = door.ask(ticket, READ)
+        reply = lock.ask(ticket, READ)
         assert isinstance(reply, Granted)
         fences.append(reply.grants[0].fence)
-    door.release("r1")
-    door.release("r2")
-    reply = door.ask("r3", READ)
+    lock.release("r1")
+    lock.release("r2")
+    reply = lock.ask("r3", READ)
     assert isinstance(reply, Granted)
     assert fences[0] == fences[1] < reply.grants[0].fence
 
@@ -53,123 +53,123 @@ def test_readers_of_a_phase_share_its_fence() -> None:
 @pytest.mark.parametrize("mode", LOCK_MODES)
 def test_asked_again_the_same_ticket_has_the_same_grant(mode: Mode) -> None:
     """A repeated acquire changes nothing, so nothing needs to be stored."""
-    door = Door()
-    first = door.ask("t", mode)
-    record = door.record
-    second = door.ask("t", mode)
+    lock = OneLock()
+    first = lock.ask("t", mode)
+    record = lock.record
+    second = lock.ask("t", mode)
     assert isinstance(first, Granted)
     assert isinstance(second, Granted)
     assert first.grants == second.grants
-    assert door.record is record
+    assert lock.record is record
 
 
 @pytest.mark.parametrize("mode", LOCK_MODES)
 def test_a_live_ticket_in_another_mode_is_refused(mode: Mode) -> None:
     """A holder keeps its mode; the published calls return False."""
-    door = Door()
-    door.ask("t", mode)
-    record = door.record
+    lock = OneLock()
+    lock.ask("t", mode)
+    record = lock.record
     other = READ if mode is WRITE else WRITE
-    refused = door.attempt("t", other)
+    refused = lock.attempt("t", other)
     assert isinstance(refused, Refused)
     assert refused.why == OTHER_MODE
-    assert door.record is record
+    assert lock.record is record
 
 
 def test_all_readers_of_a_process_enter_at_once() -> None:
     """One request grants all its tickets; repeated with more, the rest join."""
-    door = Door()
-    reply = door.ask("g", READ, "a", "b")
+    lock = OneLock()
+    reply = lock.ask("g", READ, "a", "b")
     assert isinstance(reply, Granted)
     assert [g.ticket for g in reply.grants] == ["a", "b"]
-    more = door.ask("g", READ, "a", "b", "c")
+    more = lock.ask("g", READ, "a", "b", "c")
     assert isinstance(more, Granted)
     assert [g.ticket for g in more.grants] == ["a", "b", "c"]
 
 
 def test_a_repeated_batch_tells_who_is_in_already() -> None:
     """A repeated batch reports its granted readers although the others wait by now."""
-    door = Door()
-    door.ask("g", READ, "a")
-    door.ask("w", WRITE)
-    reply = door.ask("g", READ, "a", "b")
+    lock = OneLock()
+    lock.ask("g", READ, "a")
+    lock.ask("w", WRITE)
+    reply = lock.ask("g", READ, "a", "b")
     assert isinstance(reply, Granted)
     assert [g.ticket for g in reply.grants] == ["a"]
     assert reply.placed
-    assert door.queue == [("w", WRITE), ("g", READ)]
+    assert lock.queue == [("w", WRITE), ("g", READ)]
 
 
 def test_a_place_is_one_however_often_it_is_asked_for() -> None:
     """A client has one entry for each mode, which keeps its number."""
-    door = Door()
-    door.ask("w", WRITE)
+    lock = OneLock()
+    lock.ask("w", WRITE)
     for _ in range(3):
-        door.ask("g", WRITE, "a")
-        door.ask("g", READ, "b")
-    assert door.queue == [("g", WRITE), ("g", READ)]
+        lock.ask("g", WRITE, "a")
+        lock.ask("g", READ, "b")
+    assert lock.queue == [("g", WRITE), ("g", READ)]
 
 
-def test_who_asks_keeps_its_place_alive() -> None:
+def test_each_request_keeps_its_queue_entry_alive() -> None:
     """An entry expires unless its client asks."""
-    door = Door()
-    door.ask("w", WRITE, lease=60 * SECOND)
-    door.ask("alive", WRITE)
-    door.ask("dead", WRITE)
+    lock = OneLock()
+    lock.ask("w", WRITE, lease=60 * SECOND)
+    lock.ask("alive", WRITE)
+    lock.ask("dead", WRITE)
     for _ in range(4):
-        door.wait(1_200_000)
-        door.ask("alive", WRITE)
-    assert door.queue == [("alive", WRITE)]
+        lock.wait(1_200_000)
+        lock.ask("alive", WRITE)
+    assert lock.queue == [("alive", WRITE)]
 
 
 def test_more_puts_the_process_at_the_tail() -> None:
     """A client that is served queues up behind the other clients."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.ask("g", WRITE, "a", more=1)
-    door.ask("h", WRITE)
-    door.release("w")
-    reply = door.ask("g", WRITE, "a", more=1)
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    lock.ask("g", WRITE, "a", more=1)
+    lock.ask("h", WRITE)
+    lock.release("w")
+    reply = lock.ask("g", WRITE, "a", more=1)
     assert isinstance(reply, Granted)
     assert reply.placed
-    assert door.queue == [("h", WRITE), ("g", WRITE)]
+    assert lock.queue == [("h", WRITE), ("g", WRITE)]
 
 
 def test_withdraw_takes_back_whatever_became_of_it() -> None:
     """A withdrawal undoes granted, queued and unknown tickets; it may be repeated."""
-    door = Door()
-    assert door.leave("g", WRITE, "t") == Withdrawn()
-    door.ask("g", WRITE, "t")
-    door.ask("h", WRITE)
-    assert door.leave("g", WRITE, "t") == Withdrawn(("t",))
-    assert door.woken == ["h"]
-    assert door.leave("g", WRITE, "t") == Withdrawn()
-    door.ask("h", WRITE)
-    door.ask("i", READ)
-    assert door.leave("i", READ, "i") == Withdrawn()
-    assert (door.holders, door.queue) == (["h"], [])
+    lock = OneLock()
+    assert lock.leave("g", WRITE, "t") == Withdrawn()
+    lock.ask("g", WRITE, "t")
+    lock.ask("h", WRITE)
+    assert lock.leave("g", WRITE, "t") == Withdrawn(("t",))
+    assert lock.woken == ["h"]
+    assert lock.leave("g", WRITE, "t") == Withdrawn()
+    lock.ask("h", WRITE)
+    lock.ask("i", READ)
+    assert lock.leave("i", READ, "i") == Withdrawn()
+    assert (lock.holders, lock.queue) == (["h"], [])
 
 
 def test_renewals() -> None:
     """A renewal extends from now; the reply says, in order, which grants are gone."""
-    door = Door()
-    door.ask("r1", READ)
-    door.ask("r2", READ)
-    reply = door.do(Renew((("r2", None), ("gone", LEASE), ("r1", 2 * LEASE))))
+    lock = OneLock()
+    lock.ask("r1", READ)
+    lock.ask("r2", READ)
+    reply = lock.do(Renew((("r2", None), ("gone", LEASE), ("r1", 2 * LEASE))))
     assert isinstance(reply, Renewed)
     second, gone, first = reply.outcomes
     assert (getattr(second, "expires", 0), getattr(gone, "reason", "")) == (
         None,
         "expired",
     )
-    assert getattr(first, "expires", 0) == door.now + 2 * LEASE
+    assert getattr(first, "expires", 0) == lock.now + 2 * LEASE
 
 
 def test_only_an_exact_renewal_shortens() -> None:
-    door = Door()
-    door.ask("w", WRITE, lease=9 * LEASE)
+    lock = OneLock()
+    lock.ask("w", WRITE, lease=9 * LEASE)
 
     def end(lease: int | None, *, exact: bool) -> int | None:
-        reply = door.do(Renew((("w", lease),), exact=exact))
+        reply = lock.do(Renew((("w", lease),), exact=exact))
         assert isinstance(reply, Renewed)
         (grant,) = reply.outcomes
         assert isinstance(grant, Grant)
@@ -177,11 +177,11 @@ def test_only_an_exact_renewal_shortens() -> None:
 
     before = end(LEASE, exact=False)
     assert before is not None
-    assert before > door.now + 8 * LEASE
-    assert end(LEASE, exact=True) == door.now + LEASE
+    assert before > lock.now + 8 * LEASE
+    assert end(LEASE, exact=True) == lock.now + LEASE
     assert end(None, exact=True) is None
     assert end(LEASE, exact=False) is None
-    assert end(LEASE, exact=True) == door.now + LEASE
+    assert end(LEASE, exact=True) == lock.now + LEASE
 
 
 CLAIM = Claim("t", LEASE)

@@ -36,20 +36,20 @@ from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.locks.info import lock_info
 from aiorwlock_remote.ports import Snapshot
-from tests.core.resource import LEASE, READ, WRITE, Door, ask
+from tests.core.resource import LEASE, READ, WRITE, OneLock, ask
 
 SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
 
 
 def full() -> Doorman:
     """A doorman with a value in every field."""
-    door = Door()
-    door.ask("r1", READ, lock_delay=5)
-    door.ask("r2", READ, lease=None)
-    door.do(Upgrade("r1", Claim("u", LEASE), "r1", may_wait=True))
-    door.ask("w", WRITE, push=True)
-    assert door.record is not None
-    return door.record
+    lock = OneLock()
+    lock.ask("r1", READ, lock_delay=5)
+    lock.ask("r2", READ, lease=None)
+    lock.do(Upgrade("r1", Claim("u", LEASE), "r1", may_wait=True))
+    lock.ask("w", WRITE, push=True)
+    assert lock.record is not None
+    return lock.record
 
 
 def plain(record: Doorman) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def plain(record: Doorman) -> dict[str, Any]:
     return read
 
 
-def test_what_is_stored_is_read_back() -> None:
+def test_a_stored_doorman_is_read_back_equal() -> None:
     """A doorman is read back equal in every field."""
     record = full()
     assert codec.loads(codec.dumps(record)) == record
@@ -67,17 +67,17 @@ def test_what_is_stored_is_read_back() -> None:
 
 def test_an_upgraded_writer_and_endings() -> None:
     """Rare fields are stored only when they are set."""
-    door = Door()
-    door.ask("r", READ)
-    door.do(Upgrade("r", Claim("u", LEASE), "r"))
-    door.seat = None
-    door.do(Downgrade("u", Claim("d", LEASE)))
-    assert door.record is not None
-    assert door.record.endings
-    assert codec.loads(codec.dumps(door.record)) == door.record
-    door.do(ask("r", READ))
-    door.do(Upgrade("r", Claim("v", LEASE), "r"))
-    assert codec.loads(codec.dumps(door.record)) == door.record
+    lock = OneLock()
+    lock.ask("r", READ)
+    lock.do(Upgrade("r", Claim("u", LEASE), "r"))
+    lock.seat = None
+    lock.do(Downgrade("u", Claim("d", LEASE)))
+    assert lock.record is not None
+    assert lock.record.endings
+    assert codec.loads(codec.dumps(lock.record)) == lock.record
+    lock.do(ask("r", READ))
+    lock.do(Upgrade("r", Claim("v", LEASE), "r"))
+    assert codec.loads(codec.dumps(lock.record)) == lock.record
 
 
 def test_unknown_fields_are_kept() -> None:
@@ -88,10 +88,10 @@ def test_unknown_fields_are_kept() -> None:
     data["queue"][0]["rank"] = None
     again = plain(codec.load(data))
     assert again == data
-    door = Door()
-    door.record = codec.load({**plain(Doorman()), "news": 1})
-    door.ask("w", WRITE)
-    assert plain(door.record)["news"] == 1, "also through a step"
+    lock = OneLock()
+    lock.record = codec.load({**plain(Doorman()), "news": 1})
+    lock.ask("w", WRITE)
+    assert plain(lock.record)["news"] == 1, "also through a step"
 
 
 WORDS = st.text(st.characters(), max_size=8)
@@ -182,7 +182,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
-def test_what_is_not_ours_is_refused(text: str) -> None:
+def test_a_record_of_another_format_is_refused(text: str) -> None:
     """A lock that guesses would let two holders in."""
     with pytest.raises(BadRecord):
         codec.loads(text)
@@ -260,10 +260,10 @@ def test_any_damage_anywhere(
     for key in path[:-1]:
         there = there[key]
     there[path[-1]] = junk
-    record, told = read(json.dumps(data))
+    record, message = read(json.dumps(data))
     if record is None:
-        assert SECRET not in told
-        assert any(name in told for name in ("JSON", "version", *FIELDS))
+        assert SECRET not in message
+        assert any(name in message for name in ("JSON", "version", *FIELDS))
         return
     seat = None if record.seat is None else MutexRecord(record.seat)
     transition(record, seat, command, 10**15, 10**15)
@@ -278,7 +278,7 @@ def test_a_name_that_is_there_twice(name: str) -> None:
         codec.loads(text)
 
 
-def test_who_holds_it_twice() -> None:
+def test_a_ticket_recorded_twice_is_damage() -> None:
     data = plain(full())
     data["grants"].append(data["grants"][0])
     with pytest.raises(BadRecord, match="ticket"):

@@ -220,80 +220,83 @@ may_enter, enter, without, expire, adopt, converted, upgrade = (
 
 
 def readers_see_no_writer(
-    door: Doorman, place: QueueEntry, policy: Policy, now: int
+    doorman: Doorman, place: QueueEntry, policy: Policy, now: int
 ) -> bool:
     """A reader enters beside a writer."""
-    return place.mode is Mode.READ or may_enter(door, place, policy, now)
+    return place.mode is Mode.READ or may_enter(doorman, place, policy, now)
 
 
 def writers_alone_raise_the_fence(
-    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted]:
     """The first reader of a batch carries the last writer's fence."""
-    if cmd.mode is Mode.READ and not door.grants:
-        door, at = replace(door, last=max(0, door.last - 1)), replace(at, floor=0)
-    return enter(door, cmd, place, at)
+    if cmd.mode is Mode.READ and not doorman.grants:
+        doorman, at = (
+            replace(doorman, last=max(0, doorman.last - 1)),
+            replace(at, floor=0),
+        )
+    return enter(doorman, cmd, place, at)
 
 
 def every_reader_a_new_fence(
-    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted]:
     """Joining readers raise the fence, and the valid ones before are refused."""
-    door, granted = enter(door, cmd, place, at)
-    fence = door.last + 1
+    doorman, granted = enter(doorman, cmd, place, at)
+    fence = doorman.last + 1
     raised = tuple(replace(g, fence=fence) for g in granted.grants)
-    others = tuple(g for g in door.grants if g not in granted.grants)
-    door = replace(door, last=fence, grants=others + raised)
-    return door, replace(granted, grants=raised)
+    others = tuple(g for g in doorman.grants if g not in granted.grants)
+    doorman = replace(doorman, last=fence, grants=others + raised)
+    return doorman, replace(granted, grants=raised)
 
 
-def first_out_frees_all(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
+def first_out_frees_all(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """One reader leaves: all are out."""
-    return without(door, door.grants if gone else gone)
+    return without(doorman, doorman.grants if gone else gone)
 
 
-def the_slot_lingers(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
+def the_slot_lingers(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """A reader that left still waits for its upgrade."""
-    return replace(without(door, gone), upgrader=door.upgrader)
+    return replace(without(doorman, gone), upgrader=doorman.upgrader)
 
 
-def nothing_expires(door: Doorman, now: int) -> Doorman:
+def nothing_expires(doorman: Doorman, now: int) -> Doorman:
     """Grants outlive their leases."""
-    return replace(expire(door, now), grants=door.grants)
+    return replace(expire(doorman, now), grants=doorman.grants)
 
 
-def places_stay(door: Doorman, now: int) -> Doorman:
+def places_stay(doorman: Doorman, now: int) -> Doorman:
     """Queue entries outlive their clients."""
-    return replace(expire(door, now), queue=door.queue)
+    return replace(expire(doorman, now), queue=doorman.queue)
 
 
 def adopted_in_its_phase(
-    door: Doorman, cmd: Adopt, at: StepContext
+    doorman: Doorman, cmd: Adopt, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
     """A writer's fence goes along to the adopter."""
-    return adopt(replace(door, last=door.last - 1), cmd, replace(at, floor=0))
+    return adopt(replace(doorman, last=doorman.last - 1), cmd, replace(at, floor=0))
 
 
 def converted_in_its_phase(
-    door: Doorman, mode: Mode, claim: Claim, at: StepContext
+    doorman: Doorman, mode: Mode, claim: Claim, at: StepContext
 ) -> tuple[Doorman, Granted]:
     """A downgrade or upgrade keeps the fence of the phase before."""
     return converted(
-        replace(door, last=door.last - 1), mode, claim, replace(at, floor=0)
+        replace(doorman, last=doorman.last - 1), mode, claim, replace(at, floor=0)
     )
 
 
 def upgraded_over_readers(
-    door: Doorman, cmd: Upgrade, at: StepContext
+    doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | moves.MustWait]:
     """A reader is upgraded as if it were the only one."""
-    alone = tuple(g for g in door.grants if g.ticket == cmd.ticket)
-    return upgrade(replace(door, grants=alone) if alone else door, cmd, at)
+    alone = tuple(g for g in doorman.grants if g.ticket == cmd.ticket)
+    return upgrade(replace(doorman, grants=alone) if alone else doorman, cmd, at)
 
 
-def kept(door: Doorman) -> MutexRecord | None:
+def kept(doorman: Doorman) -> MutexRecord | None:
     """The mutex record as it was."""
-    return None if door.seat is None else MutexRecord(door.seat, door.ends)
+    return None if doorman.seat is None else MutexRecord(doorman.seat, doorman.ends)
 
 
 # ------------------------------------------------------------------ pushed grants
@@ -305,45 +308,45 @@ unoffered, to_writer, asked = (
 )
 
 
-def an_unconfirmed_end_is_a_phase(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
+def an_unconfirmed_end_is_a_phase(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     """A pushed grant that nobody confirmed ends as if somebody had written."""
     for grant in gone:
-        door = mutex_record.without_claim(door, grant.ticket)
-    return without(replace(door, pushed=False) if gone else door, gone)
+        doorman = mutex_record.without_claim(doorman, grant.ticket)
+    return without(replace(doorman, pushed=False) if gone else doorman, gone)
 
 
 def a_confirmation_asks(
-    door: Doorman, cmd: Acquire, at: StepContext
+    doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, transition.AcquireReply]:
     """A confirmation that comes too late is granted anew, or queues."""
-    return asked(door, replace(cmd, confirms=False), at)
+    return asked(doorman, replace(cmd, confirms=False), at)
 
 
 def the_pushed_entry_is_unoffered(
-    door: Doorman, now: int, offered: Iterable[QueueEntry]
+    doorman: Doorman, now: int, offered: Iterable[QueueEntry]
 ) -> Doorman:
     """The entry of a pushed grant is offered the resource once more."""
-    after = unoffered(replace(door, pushed=False), now, offered)
-    return replace(after, pushed=door.pushed)
+    after = unoffered(replace(doorman, pushed=False), now, offered)
+    return replace(after, pushed=doorman.pushed)
 
 
 def the_entry_goes(
-    door: Doorman, now: int, floor: int | None
+    doorman: Doorman, now: int, floor: int | None
 ) -> tuple[Doorman, tuple[str, ...]]:
     """The entry is dropped with the push: a lost message costs its client its turn."""
-    door, woken = to_writer(door, now, floor)
-    if door.pushed:
-        queue = tuple(p for p in door.queue if p.ticket != door.grants[0].ticket)
-        door = replace(door, queue=queue)
-    return door, woken
+    doorman, woken = to_writer(doorman, now, floor)
+    if doorman.pushed:
+        queue = tuple(p for p in doorman.queue if p.ticket != doorman.grants[0].ticket)
+        doorman = replace(doorman, queue=queue)
+    return doorman, woken
 
 
-def nobody_is_told(
-    door: Doorman, now: int, floor: int | None
+def nobody_is_notified(
+    doorman: Doorman, now: int, floor: int | None
 ) -> tuple[Doorman, tuple[str, ...]]:
     """A grant is pushed without a message."""
-    door, woken = to_writer(door, now, floor)
-    return door, () if door.pushed else woken
+    doorman, woken = to_writer(doorman, now, floor)
+    return doorman, () if doorman.pushed else woken
 
 
 def kept_as_pushed(expires: int | None, lease: int | None, now: int) -> int | None:
@@ -361,12 +364,12 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     "moves keep their phase": ((moves, "_converted", converted_in_its_phase),),
     "an adopted writer keeps its phase": ((moves, "adopt", adopted_in_its_phase),),
     "fences without a clock": (
-        (transition, "new_fence", lambda door, _floor: door.last + 1),
-        (moves, "new_fence", lambda door, _floor: door.last + 1),
+        (transition, "new_fence", lambda lock, _floor: lock.last + 1),
+        (moves, "new_fence", lambda lock, _floor: lock.last + 1),
     ),
-    "a lost seat is ignored": ((transition, "reconcile", lambda door, _seat: door),),
+    "a lost seat is ignored": ((transition, "reconcile", lambda lock, _seat: lock),),
     "a foreign seat is ignored": (
-        (transition, "foreign_seat", lambda _door, _seat, **_semaphore: None),
+        (transition, "foreign_seat", lambda _lock, _seat, **_semaphore: None),
     ),
     "the first out frees all": (
         (mutex_record, "drop_grants", first_out_frees_all),
@@ -384,10 +387,10 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     "the late head is never skipped": (
         (QueueEntry, "missed_claim", lambda _place, _now: False),
     ),
-    "nobody is called": ((transition, "offer", lambda door, *_rest: (door, ())),),
+    "nobody is called": ((transition, "offer", lambda lock, *_rest: (lock, ())),),
     "a ticket is pushed twice": (
-        (mutex_record, "without_claim", lambda door, _ticket: door),
-        (transition, "without_claim", lambda door, _ticket: door),
+        (mutex_record, "without_claim", lambda lock, _ticket: lock),
+        (transition, "without_claim", lambda lock, _ticket: lock),
     ),
     "an unconfirmed end is a phase": (
         (mutex_record, "drop_grants", an_unconfirmed_end_is_a_phase),
@@ -403,12 +406,14 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
         (admission, "_unoffered", the_pushed_entry_is_unoffered),
     ),
     "the pushed entry goes": ((admission, "_offer_to_writer", the_entry_goes),),
-    "a pushed grant is not told": ((admission, "_offer_to_writer", nobody_is_told),),
+    "a pushed grant is not sent": (
+        (admission, "_offer_to_writer", nobody_is_notified),
+    ),
     "a withdrawal gives nothing back": (
         (transition, "_unpushed", mutex_record.without_claim),
     ),
     "the ticket of a waiter that left is pushed": (
-        (transition, "_unpushed", lambda door, _ticket: door),
+        (transition, "_unpushed", lambda lock, _ticket: lock),
     ),
     "a pushed grant lasts its whole lease": ((doorman, "min", max),),
     "a lock delay is pushed": (
@@ -418,7 +423,7 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
         (
             transition,
             "sync_mutex_record",
-            lambda door, at, _wall: (door.seat, at or kept(door)),
+            lambda lock, at, _wall: (lock.seat, at or kept(lock)),
         ),
     ),
 }
@@ -436,7 +441,7 @@ def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 UNFAIR: dict[str, Callable[..., object]] = {
-    "joining never closes": lambda _door, _now: False,
+    "joining never closes": lambda _lock, _now: False,
 }
 
 

@@ -81,14 +81,14 @@ def test_errors_speak(cls: type[LockError]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_no_error_has_room_for_a_ticket(cls: type[LockError]) -> None:
+def test_no_error_takes_a_ticket(cls: type[LockError]) -> None:
     """Holders are shown by their public ids."""
     assert not {"ticket", "tickets", "token", "password"} & {
         f.name for f in fields(cls)
     }
 
 
-def test_errors_are_told_apart() -> None:
+def test_errors_are_distinguished() -> None:
     """Errors are compared by identity, as exceptions are."""
     assert LockTimeout() != LockTimeout()
     assert len({LockTimeout(), LockTimeout()}) == 2
@@ -102,6 +102,6 @@ def test_hints_follow_what_happened() -> None:
 
 def test_not_owner_says_what_was_meant_to_be_done() -> None:
     """The text names the refused action, and says why."""
-    told = str(NotOwner(resource="order/42", action="release"))
-    assert told.startswith("cannot release order/42: ")
-    assert "released, moved or given away" in told
+    message = str(NotOwner(resource="order/42", action="release"))
+    assert message.startswith("cannot release order/42: ")
+    assert "released, moved or given away" in message

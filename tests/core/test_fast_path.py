@@ -159,16 +159,16 @@ def compared(
             chance.choice((0, 9)),
             8_000_000,
         )
-        told = module._step(*asked)
+        expected = module._step(*asked)
         short: FastStep | None = short_cut(*asked)
         if short is not None:
             kind = type(command).__name__
             if record.queue:
                 kind = "hand over" if isinstance(command, Release) else "confirm"
-            yield kind, Step(*short) == told
+            yield kind, Step(*short) == expected
 
 
-def test_they_tell_what_the_transition_tells() -> None:
+def test_fast_paths_agree_with_the_transition() -> None:
     taken = Counter(compared(fast_path))
     kinds = ["Acquire", "Release", "hand over", "confirm"]
     assert all(taken[kind, True] > 100 for kind in kinds), taken

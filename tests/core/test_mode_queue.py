@@ -171,7 +171,7 @@ def test_one_request_at_a_time() -> None:
     assert getattr(news.send, "more", None) == 1
 
 
-def test_who_joins_behind_a_bar_asks_later() -> None:
+def test_a_task_behind_a_bar_asks_later() -> None:
     """A writer was held back: it is sent after "b" and before "c"."""
     it = lane(Mode.READ)
     it.join(waiter("a"))
@@ -248,7 +248,7 @@ def test_permits_of_another_limit_are_asked_for_next() -> None:
     assert (command.limit, command.more) == (1, 1)
 
 
-def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
+def test_a_waiter_asks_again_when_woken_or_at_its_poll() -> None:
     """A wake-up during a request makes the queue ask again at once."""
     it = lane()
     it.join(waiter("a"))
@@ -264,7 +264,7 @@ def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
     assert news.send is not None
 
 
-def test_who_is_far_from_the_head_polls_less_often() -> None:
+def test_a_waiter_far_from_the_head_polls_less_often() -> None:
     """And its entry lives for three of its polls."""
     it = lane()
     first = it.join(waiter("a"))
@@ -284,7 +284,7 @@ def test_who_is_far_from_the_head_polls_less_often() -> None:
     assert near.entry_ttl == first.entry_ttl
 
 
-def test_who_waits_for_permits_counts_those_given_out_together() -> None:
+def test_waiters_for_permits_count_permits_granted_together() -> None:
     it = lane(Mode.PERMIT)
     task = waiter("a")
     task.limit = 10
@@ -295,7 +295,7 @@ def test_who_waits_for_permits_counts_those_given_out_together() -> None:
     assert it.due == 3.0
 
 
-def test_who_joins_a_place_has_it() -> None:
+def test_a_task_that_joins_an_entry_waits_through_an_outage() -> None:
     """A task that joins an entry waits through an outage as those before it do."""
     it = lane()
     it.join(first := waiter("a"))
@@ -307,7 +307,7 @@ def test_who_joins_a_place_has_it() -> None:
     assert list(it.waiters) == [second]
 
 
-def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
+def test_a_declined_request_is_repeated_while_there_is_time() -> None:
     """A request that was certainly not carried out leaves nothing to withdraw."""
     it = lane()
     it.join(first := waiter("a"))
@@ -320,7 +320,7 @@ def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
     assert it.leave(first) is None
 
 
-def test_what_the_store_said_last() -> None:
+def test_the_last_reply_to_a_waiter() -> None:
     it = lane()
     it.join(first := waiter("a"))
     assert it.last_reply_to(first) is None
@@ -351,7 +351,7 @@ def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
     assert one.sent_at == pytest.approx(2.0)
 
 
-def test_without_a_place_a_failure_is_told() -> None:
+def test_without_a_queue_entry_a_failure_is_raised() -> None:
     """A task without an entry is turned away; the next one asks after a pause."""
     it = lane()
     it.join(one := waiter("a"))
@@ -390,7 +390,7 @@ def test_leaving() -> None:
     assert it.idle
 
 
-def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
+def test_a_task_that_leaves_after_a_lost_reply_is_withdrawn() -> None:
     """Its ticket may have been granted, although no request is under way."""
     it = lane()
     it.join(one := waiter("a"))
@@ -402,7 +402,7 @@ def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
 
 
 def test_a_place_that_may_have_been_made_is_given_back() -> None:
-    """The last task gives back an entry of which no reply ever told."""
+    """The last task gives back an entry that no reply ever reported."""
     it = lane(Mode.READ)
     it.join(waiter("a"))
     it.join(two := waiter("b"))
@@ -497,7 +497,7 @@ def sent(effects: Effects | None) -> Acquire:
     return effects.send
 
 
-def test_who_is_let_in() -> None:
+def test_a_pushed_grant_lets_the_first_writer_in() -> None:
     """The first writer has the lock, and the acquire that confirms it is sent."""
     it, (first, *_) = queued("a", "b", "c")
     news = it.pushed(message("a"), 1.91)
@@ -517,7 +517,7 @@ def test_who_is_let_in() -> None:
     assert [w.ticket for w in it.waiters] == ["b", "c"]
 
 
-def test_who_sees_replies_late_asks() -> None:
+def test_a_process_with_late_replies_asks_instead_of_confirming() -> None:
     """A late confirmation of one lock counts for all locks of the process."""
     delays = ReplyDelays()
     one, _ = queued("a", "b", delays=delays)
@@ -734,7 +734,7 @@ def test_a_claim_that_is_never_pushed_is_not_withdrawn(kind: str) -> None:
     assert it.leave(one) is None
 
 
-def test_who_comes_while_a_grant_is_confirmed_waits_for_the_reply() -> None:
+def test_a_task_that_comes_during_a_confirmation_waits_for_the_reply() -> None:
     """One request at a time; the confirmation put no entry into the queue."""
     it, _ = queued("a")
     assert sent(it.pushed(message("a"), 1.91)).more == 0
@@ -744,7 +744,7 @@ def test_who_comes_while_a_grant_is_confirmed_waits_for_the_reply() -> None:
     assert [claim.ticket for claim in sent(news).claims] == ["b"]
 
 
-def test_those_who_leave_while_a_grant_is_confirmed_leave_no_entry() -> None:
+def test_tasks_that_leave_during_a_confirmation_leave_no_entry() -> None:
     """The withdrawal follows the confirmation, which made the entry."""
     it, (_, second) = queued("a", "b")
     sent(it.pushed(message("a"), 1.91))

@@ -26,41 +26,51 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy, holder_of
 from aiorwlock_remote.core.transition import transition
-from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
+from tests.core.resource import (
+    LEASE,
+    MS,
+    READ,
+    SECOND,
+    WRITE,
+    OneLock,
+    ask,
+    granted,
+    retry_after,
+)
 
 
-def ends(door: Door) -> int | None:
+def ends(lock: OneLock) -> int | None:
     """Return when the mutex record ends; 0 if there is none."""
-    return 0 if door.seat is None else door.seat.expires
+    return 0 if lock.seat is None else lock.seat.expires
 
 
-def last(door: Door) -> int:
+def last(lock: OneLock) -> int:
     """Return the last fence."""
-    return (door.record or Doorman()).last
+    return (lock.record or Doorman()).last
 
 
 def test_the_seat_follows_the_holders() -> None:
     """It has a writer's ticket or ``readers``, and the latest end of the grants."""
-    door = Door()
-    door.ask("w", WRITE)
-    assert door.seat == MutexRecord("w,1700000001", door.now + LEASE)
-    door.release("w")
-    assert ends(door) == 0
-    door.ask("r1", READ)
-    door.ask("r2", READ, lease=2 * LEASE)
-    assert door.seat == MutexRecord("readers,1700000001", door.now + 2 * LEASE)
-    door.ask("r3", READ, lease=None)
-    assert door.seat == MutexRecord("readers,1700000001", None)
-    door.release("r3")
-    door.release("r2")
-    assert ends(door) == SECOND + 3 * MS + LEASE
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    assert lock.seat == MutexRecord("w,1700000001", lock.now + LEASE)
+    lock.release("w")
+    assert ends(lock) == 0
+    lock.ask("r1", READ)
+    lock.ask("r2", READ, lease=2 * LEASE)
+    assert lock.seat == MutexRecord("readers,1700000001", lock.now + 2 * LEASE)
+    lock.ask("r3", READ, lease=None)
+    assert lock.seat == MutexRecord("readers,1700000001", None)
+    lock.release("r3")
+    lock.release("r2")
+    assert ends(lock) == SECOND + 3 * MS + LEASE
 
 
 @pytest.mark.parametrize("value", ["thief,5", "readers,5", "thief", ""])
 def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
     """It is never joined and never taken over, whatever the command."""
-    door = Door()
-    door.seat = foreign = MutexRecord(value, None)
+    lock = OneLock()
+    lock.seat = foreign = MutexRecord(value, None)
     commands = (
         ask("r", READ),
         ask("w", WRITE),
@@ -76,63 +86,63 @@ def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
         ForceRelease(seat="another"),
     )
     for command in commands:
-        door.do(command)
-        assert door.seat == foreign
-        assert door.holders == []
-    assert door.queue == [("w", WRITE)]
+        lock.do(command)
+        assert lock.seat == foreign
+        assert lock.holders == []
+    assert lock.queue == [("w", WRITE)]
 
 
-def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> None:
+def test_the_head_keeps_its_entry_and_learns_when_the_foreign_record_ends() -> None:
     """No other client may pass it meanwhile."""
-    door = Door()
-    door.seat = MutexRecord("thief,5", door.now + SECOND)
-    assert told(door.ask("w1", WRITE)) == SECOND - MS
-    refused = door.attempt("w2", WRITE)
+    lock = OneLock()
+    lock.seat = MutexRecord("thief,5", lock.now + SECOND)
+    assert retry_after(lock.ask("w1", WRITE)) == SECOND - MS
+    refused = lock.attempt("w2", WRITE)
     assert isinstance(refused, Refused)
     assert refused.why == HELD
     assert refused.holders == (f"foreign {holder_of('thief')}",)
-    door.wait(SECOND)
-    assert not granted(door.attempt("w2", WRITE))
-    assert granted(door.ask("w1", WRITE))
+    lock.wait(SECOND)
+    assert not granted(lock.attempt("w2", WRITE))
+    assert granted(lock.ask("w1", WRITE))
 
 
 def test_a_foreign_seat_is_forced_by_its_exact_value() -> None:
     """The value that was seen must still be in it; then the head is called."""
-    door = Door()
-    door.seat = MutexRecord("thief,5")
-    door.ask("w", WRITE)
-    assert door.do(ForceRelease(seat="thief,4")) == Forced(done=False)
-    assert door.do(ForceRelease(seat="thief,5")) == Forced(done=True)
-    assert door.woken == ["w"]
-    assert ends(door) == 0
+    lock = OneLock()
+    lock.seat = MutexRecord("thief,5")
+    lock.ask("w", WRITE)
+    assert lock.do(ForceRelease(seat="thief,4")) == Forced(done=False)
+    assert lock.do(ForceRelease(seat="thief,5")) == Forced(done=True)
+    assert lock.woken == ["w"]
+    assert ends(lock) == 0
 
 
 def test_release_after_the_record_was_lost() -> None:
     """The ticket is compared with the mutex record's; a reader has none there."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.record = None
-    other = door.release("x")
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    lock.record = None
+    other = lock.release("x")
     assert isinstance(other, Released)
     assert not other.held
-    as_reader = door.release("w", mode=READ)
+    as_reader = lock.release("w", mode=READ)
     assert isinstance(as_reader, Released)
     assert not as_reader.held
-    assert door.seat is not None
-    mine = door.release("w", ask("n", WRITE), mode=WRITE)
+    assert lock.seat is not None
+    mine = lock.release("w", ask("n", WRITE), mode=WRITE)
     assert isinstance(mine, Released)
     assert mine.held
     assert granted(mine.then[0])
-    assert door.holders == ["n"]
+    assert lock.holders == ["n"]
 
 
 def test_withdraw_after_the_record_was_lost() -> None:
     """A cancelled acquire leaves no mutex record behind either."""
-    door = Door()
-    door.ask("w", WRITE, lease=None)
-    door.record = None
-    assert door.leave("w", WRITE, "w") == Withdrawn(("w",))
-    assert door.seat is None
+    lock = OneLock()
+    lock.ask("w", WRITE, lease=None)
+    lock.record = None
+    assert lock.leave("w", WRITE, "w") == Withdrawn(("w",))
+    assert lock.seat is None
 
 
 @pytest.mark.parametrize("old", ["w", "before"])
@@ -141,48 +151,48 @@ def test_a_move_after_the_record_was_lost(
     move: type[Downgrade | Upgrade | Adopt], old: str
 ) -> None:
     """The old ticket leaves the record, or the new one if the conversion was done."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.record = None
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    lock.record = None
     new = "new" if old == "w" else "w"
-    assert door.do(move(old, Claim(new, LEASE))) == NotHeld("forced")
-    assert door.seat is None
-    assert granted(door.ask("w2", WRITE))
+    assert lock.do(move(old, Claim(new, LEASE))) == NotHeld("forced")
+    assert lock.seat is None
+    assert granted(lock.ask("w2", WRITE))
 
 
 def test_a_renewal_after_the_record_was_lost() -> None:
     """The holder learns that its grant is gone, and the next waiter is called."""
-    door = Door()
-    door.ask("w", WRITE)
-    door.record = None
-    door.ask("w2", WRITE)
-    assert door.do(Renew((("other", LEASE),))) == Renewed((NotHeld("forced"),))
-    assert ends(door) != 0
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    lock.record = None
+    lock.ask("w2", WRITE)
+    assert lock.do(Renew((("other", LEASE),))) == Renewed((NotHeld("forced"),))
+    assert ends(lock) != 0
     renewal = Renew((("other", LEASE), ("w", LEASE)))
-    assert door.do(renewal) == Renewed((NotHeld("forced"), NotHeld("forced")))
-    assert ends(door) == 0
-    assert door.woken == ["w2"]
+    assert lock.do(renewal) == Renewed((NotHeld("forced"), NotHeld("forced")))
+    assert ends(lock) == 0
+    assert lock.woken == ["w2"]
 
 
 def test_readers_of_which_no_record_tells_stay() -> None:
     """They may be a foreign program's, whatever a reader of ours asks."""
-    door = Door()
-    door.ask("r", READ)
-    seat, door.record = door.seat, None
-    door.do(Renew((("r", LEASE),)))
-    door.do(Adopt("r", Claim("new", LEASE)))
-    assert door.release("r") == Released(held=False, reason="forced")
-    assert door.seat == seat
+    lock = OneLock()
+    lock.ask("r", READ)
+    seat, lock.record = lock.seat, None
+    lock.do(Renew((("r", LEASE),)))
+    lock.do(Adopt("r", Claim("new", LEASE)))
+    assert lock.release("r") == Released(held=False, reason="forced")
+    assert lock.seat == seat
 
 
 def test_fences_rise_though_the_record_was_lost() -> None:
     """The wall clock raises them."""
-    door = Door()
-    door.ask("w", WRITE)
-    before = last(door)
-    door.record, door.seat = None, None
-    door.ask("w2", WRITE)
-    assert last(door) > before
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    before = last(lock)
+    lock.record, lock.seat = None, None
+    lock.ask("w2", WRITE)
+    assert last(lock) > before
     step = transition(Doorman(last=7), None, ask("w", WRITE), 10, 3)
     assert step.record.last == 8, "by one, if the clock lags"
 
@@ -190,36 +200,36 @@ def test_fences_rise_though_the_record_was_lost() -> None:
 @pytest.mark.parametrize("mode", LOCK_MODES)
 def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
     """No client enters before, although the store has dropped the mutex record."""
-    door = Door()
-    door.ask("a", mode, lock_delay=3 * SECOND)
-    door.wait(LEASE)
-    assert told(door.ask("r", READ)) == 3 * SECOND - MS
-    refused = door.attempt("w", WRITE)
+    lock = OneLock()
+    lock.ask("a", mode, lock_delay=3 * SECOND)
+    lock.wait(LEASE)
+    assert retry_after(lock.ask("r", READ)) == 3 * SECOND - MS
+    refused = lock.attempt("w", WRITE)
     assert isinstance(refused, Refused)
     assert refused.why == BARRED
-    door.wait(3 * SECOND)
-    assert not granted(door.attempt("w", WRITE)), "a reader waits"
-    assert granted(door.ask("r", READ))
+    lock.wait(3 * SECOND)
+    assert not granted(lock.attempt("w", WRITE)), "a reader waits"
+    assert granted(lock.ask("r", READ))
 
 
 def test_lock_delay_does_not_bar_after_a_release() -> None:
     """Nor after a conversion or a forced release."""
-    door = Door()
-    door.ask("a", WRITE, lock_delay=3 * SECOND)
-    door.release("a")
-    assert granted(door.ask("b", WRITE, lock_delay=3 * SECOND))
-    assert door.record is not None
-    door.do(ForceRelease(holder_of("b"), door.record.last))
-    assert granted(door.ask("c", WRITE))
+    lock = OneLock()
+    lock.ask("a", WRITE, lock_delay=3 * SECOND)
+    lock.release("a")
+    assert granted(lock.ask("b", WRITE, lock_delay=3 * SECOND))
+    assert lock.record is not None
+    lock.do(ForceRelease(holder_of("b"), lock.record.last))
+    assert granted(lock.ask("c", WRITE))
 
 
 def test_another_boot_ends_everything_but_the_fence() -> None:
     """A store of one host drops grants and queue after a boot."""
-    door = Door()
-    door.ask("w", WRITE, lease=None)
-    door.ask("w2", WRITE)
-    assert door.record is not None
-    last = door.record.last
-    door.record = door.record.after_reboot()
-    assert (door.holders, door.queue, door.record.last) == ([], [], last)
-    assert granted(door.ask("w3", WRITE)), "its seat is still known as ours"
+    lock = OneLock()
+    lock.ask("w", WRITE, lease=None)
+    lock.ask("w2", WRITE)
+    assert lock.record is not None
+    last = lock.record.last
+    lock.record = lock.record.after_reboot()
+    assert (lock.holders, lock.queue, lock.record.last) == ([], [], last)
+    assert granted(lock.ask("w3", WRITE)), "its seat is still known as ours"

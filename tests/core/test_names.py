@@ -83,7 +83,7 @@ def test_names_are_read_back(kind: str, name: ResourceId) -> None:
 @example("test/order", 42)
 @example("test", "order/42")
 @example("50%2F", 1)
-def test_what_is_shown_names_it(kind: str, name: ResourceId) -> None:
+def test_a_label_names_its_resource(kind: str, name: ResourceId) -> None:
     """A label names its resource, unless the name was cut."""
     it = resource(kind, name)
     if "%~" not in it.key:
@@ -161,14 +161,14 @@ BAD: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
-def test_what_cannot_be_a_name(bad: tuple[str, ResourceId]) -> None:
+def test_an_invalid_name_is_refused(bad: tuple[str, ResourceId]) -> None:
     """A bad name raises ``ConfigurationError`` before anything is sent."""
     with pytest.raises(ConfigurationError):
         resource(*bad)
 
 
 @pytest.mark.parametrize("alike", [True, 1.0])
-def test_what_is_equal_to_a_name_is_none(alike: ResourceId) -> None:
+def test_a_value_equal_to_a_cached_name_is_refused(alike: ResourceId) -> None:
     """True is refused although the equal 1 is in the cache."""
     assert cached_resource("t", 1) == cached_resource("t", "1")
     with pytest.raises(ConfigurationError):
@@ -199,7 +199,7 @@ def test_a_prefix_is_the_beginning_of_the_type(
 
 
 @given(texts)
-def test_who_has_no_name_under_a_prefix(kind: str) -> None:
+def test_resources_without_a_name_under_a_prefix(kind: str) -> None:
     found = resource(kind, 1)
     ours = kind.startswith("a/") and kind != "a/"
     assert (resource_under_prefix(found, "a/") is not None) == ours

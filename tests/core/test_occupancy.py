@@ -24,7 +24,7 @@ from tests.core.occupancy_interleavings import (
     Explored,
     Game,
     Rule,
-    World,
+    State,
     confirming,
     early_return,
     explore,
@@ -45,7 +45,7 @@ NEW, OLD = ContenderRecord("a", 1.0), ContenderRecord("b", 11.0)
 
 
 def rows(found: Explored) -> set[tuple[str, ...]]:
-    return {tuple(sorted(world.row)) for world in found.worlds}
+    return {tuple(sorted(state.row)) for state in found.worlds}
 
 
 def test_two_contenders_never_leave_the_published_table() -> None:
@@ -65,7 +65,7 @@ def test_three_contenders() -> None:
 
 
 @pytest.mark.parametrize("crashes", [1, 2])
-def test_who_crashes_or_is_slow_blocks_nobody_for_ever(crashes: int) -> None:
+def test_a_crashed_or_slow_contender_blocks_nobody_for_ever(crashes: int) -> None:
     found = explore(Game(crashes=crashes, agings=2), 2)
     assert found.violated == []
     assert found.stuck() == set()
@@ -109,10 +109,10 @@ def test_random_schedules_of_many_contenders() -> None:
     counted: Counter[str] = Counter()
     for number in range(SCHEDULES):
         game = Game(crashes=2, agings=2)
-        world = World(tuple(Contender() for _ in range(2 + number % 4)))
+        state = State(tuple(Contender() for _ in range(2 + number % 4)))
         for _ in range(40):
-            what, world = game.any_step(world, chance)
-            assert not world.violated, (number, what, world)
+            what, state = game.any_step(state, chance)
+            assert not state.violated, (number, what, state)
             counted[what.partition(" ")[2]] += 1
     seldom = min(counted[what] for what in ("using", "crashes", "rest", "busy"))
     assert seldom > SCHEDULES / 100, counted
@@ -123,12 +123,12 @@ def test_control_random_schedules_find_what_is_wrong(rule: Rule) -> None:
     chance = Random(8)
     game = Game(rule=rule)
     for _ in range(SCHEDULES):
-        world = World((Contender(), Contender()))
+        state = State((Contender(), Contender()))
         last_use = 0
         for step in range(400):
-            what, world = game.any_step(world, chance)
+            what, state = game.any_step(state, chance)
             last_use = step if what.endswith("using") else last_use
-            if world.violated or step - last_use > 300:
+            if state.violated or step - last_use > 300:
                 return
     pytest.fail("never found")
 

@@ -62,42 +62,42 @@ free, take, offered = (
 foreign = mutex_record.foreign_seat
 
 
-def own_limit(door: Doorman, entry: QueueEntry, now: int) -> int:
+def own_limit(doorman: Doorman, entry: QueueEntry, now: int) -> int:
     """The limits of others do not count."""
-    del door, now
+    del doorman, now
     return entry.limit
 
 
-def nobody_is_before(door: Doorman, entry: QueueEntry, now: int) -> list[QueueEntry]:
+def nobody_is_before(doorman: Doorman, entry: QueueEntry, now: int) -> list[QueueEntry]:
     """What earlier clients wait for is free."""
-    del door, entry, now
+    del doorman, entry, now
     return []
 
 
-def late_ones_count(door: Doorman, entry: QueueEntry, now: int) -> list[QueueEntry]:
+def late_ones_count(doorman: Doorman, entry: QueueEntry, now: int) -> list[QueueEntry]:
     """An entry whose client is gone reserves permits for as long as it lives."""
     del now
-    return [p for p in door.queue if p.number < entry.number]
+    return [p for p in doorman.queue if p.number < entry.number]
 
 
 def one_at_a_time(
-    door: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
     """A request takes one permit only."""
     first, *rest = cmd.claims
     short = replace(cmd, claims=(first,), more=cmd.more + len(rest))
-    return take(door, short, entry, at)
+    return take(doorman, short, entry, at)
 
 
 def served_stays_first(
-    door: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
     """The tasks that are left keep the place of those that were served."""
-    taken = take(door, cmd, entry, at)
+    taken = take(doorman, cmd, entry, at)
     if (
         taken is None
         or not taken[1].placed
-        or door.entry(cmd.client_id, PERMIT) is None
+        or doorman.entry(cmd.client_id, PERMIT) is None
     ):
         return taken
     after, granted = taken
@@ -108,21 +108,21 @@ def served_stays_first(
 
 
 def foreign_is_ignored(
-    door: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
     """A permit is granted beside another program's mutex record."""
-    return take(door, cmd, entry, replace(at, foreign=None))
+    return take(doorman, cmd, entry, replace(at, foreign=None))
 
 
 def one_fence_for_all(
-    door: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
     """All permits of a request share their fence."""
-    taken = take(door, cmd, entry, at)
+    taken = take(doorman, cmd, entry, at)
     if taken is None:
         return None
     after, granted = taken
-    new = {c.ticket for c in cmd.claims if door.grant(c.ticket) is None}
+    new = {c.ticket for c in cmd.claims if doorman.grant(c.ticket) is None}
     grants = tuple(
         replace(g, fence=after.last) if g.ticket in new else g for g in after.grants
     )
@@ -130,14 +130,14 @@ def one_fence_for_all(
     return replace(after, grants=grants), replace(granted, grants=shared)
 
 
-def nobody_is_called(door: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
+def nobody_is_called(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     """Offers are made without a wake-up."""
-    return offered(door, now)[0], ()
+    return offered(doorman, now)[0], ()
 
 
-def the_first_alone(door: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
+def the_first_alone(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
     """One client is called, however many permits are free."""
-    after, woken = offered(door, now)
+    after, woken = offered(doorman, now)
     calls = [p for p in after.queue if p.client_id in woken[1:]]
     queue = tuple(
         replace(p, claim_until=None) if p in calls else p for p in after.queue
@@ -154,7 +154,7 @@ BROKEN: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (
             transition,
             "foreign_seat",
-            lambda door, seat, **_: foreign(door, seat, semaphore=False),
+            lambda lock, seat, **_: foreign(lock, seat, semaphore=False),
         ),
     ),
     "one permit a request": ((transition, "take_permits", one_at_a_time),),
@@ -166,7 +166,7 @@ BROKEN: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (
             permits,
             "free_permits",
-            lambda door, entry, now: free(replace(door, barred_until=0), entry, now),
+            lambda lock, entry, now: free(replace(lock, barred_until=0), entry, now),
         ),
     ),
 }

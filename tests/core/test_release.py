@@ -9,7 +9,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
 )
 from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS
-from tests.core.resource import READ, WRITE, Door, ask, granted
+from tests.core.resource import READ, WRITE, OneLock, ask, granted
 
 
 def answers(reply: object) -> list[type]:
@@ -20,68 +20,68 @@ def answers(reply: object) -> list[type]:
 
 def test_release_compares_the_ticket() -> None:
     """A release compares the ticket and the mode, if one is named."""
-    door = Door()
-    door.ask("w", WRITE)
-    for reply in (door.release("x"), door.release("w", mode=READ)):
+    lock = OneLock()
+    lock.ask("w", WRITE)
+    for reply in (lock.release("x"), lock.release("w", mode=READ)):
         assert isinstance(reply, Released)
         assert not reply.held
-    assert door.holders == ["w"]
-    reply = door.release("w", mode=WRITE)
+    assert lock.holders == ["w"]
+    reply = lock.release("w", mode=WRITE)
     assert isinstance(reply, Released)
     assert reply.held
-    door.ask("w2", WRITE)
-    again = door.release("w")
+    lock.ask("w2", WRITE)
+    again = lock.release("w")
     assert isinstance(again, Released)
     assert not again.held
-    assert door.holders == ["w2"]
+    assert lock.holders == ["w2"]
 
 
 def test_a_release_carries_the_next_acquire() -> None:
     """A client alone needs one request for each turn."""
-    door = Door()
-    door.ask("g", WRITE, "a", more=1)
-    reply = door.release("a", ask("g", WRITE, "b"))
+    lock = OneLock()
+    lock.ask("g", WRITE, "a", more=1)
+    reply = lock.release("a", ask("g", WRITE, "b"))
     assert answers(reply) == [Granted]
-    assert (door.holders, door.queue) == (["b"], [])
+    assert (lock.holders, lock.queue) == (["b"], [])
 
 
-def test_what_a_release_carries_passes_nobody() -> None:
+def test_an_acquire_carried_by_a_release_overtakes_nobody() -> None:
     """The other client is called, and the reply says how long it is awaited."""
-    door = Door()
-    door.ask("g", WRITE, "a")
-    door.ask("h", WRITE)
-    reply = door.release("a", ask("g", WRITE, "b"))
+    lock = OneLock()
+    lock.ask("g", WRITE, "a")
+    lock.ask("h", WRITE)
+    reply = lock.release("a", ask("g", WRITE, "b"))
     assert isinstance(reply, Released)
     (waiting,) = reply.then
     assert isinstance(waiting, Waiting)
     assert (waiting.ahead, waiting.retry_after) == (1, CLAIM_WINDOW)
-    assert door.woken == ["h"]
+    assert lock.woken == ["h"]
 
 
 def test_answers_come_in_the_order_asked() -> None:
     """Waiting readers enter; the writer beside them waits."""
-    door = Door()
-    door.ask("g", WRITE, "a")
-    door.ask("g", READ, "r")
-    door.ask("g", WRITE, "b")
+    lock = OneLock()
+    lock.ask("g", WRITE, "a")
+    lock.ask("g", READ, "r")
+    lock.ask("g", WRITE, "b")
     then = ask("g", READ, "r"), ask("g", WRITE, "b")
-    assert answers(door.release("a", *then)) == [Granted, Waiting]
-    assert door.holders == ["r"]
+    assert answers(lock.release("a", *then)) == [Granted, Waiting]
+    assert lock.holders == ["r"]
 
 
 def test_after_a_hundred_turns_the_seat_is_vacated_once() -> None:
     """Foreign pollers get a chance; the client is called back at once."""
-    door = Door()
-    door.ask("g", WRITE, "t0")
+    lock = OneLock()
+    lock.ask("g", WRITE, "t0")
     for turn in range(MAX_LOCAL_TURNS):
-        reply = door.release(f"t{turn}", ask("g", WRITE, f"t{turn + 1}"))
+        reply = lock.release(f"t{turn}", ask("g", WRITE, f"t{turn + 1}"))
         assert answers(reply) == [Granted]
-    reply = door.release(f"t{MAX_LOCAL_TURNS}", ask("g", WRITE, "next"))
+    reply = lock.release(f"t{MAX_LOCAL_TURNS}", ask("g", WRITE, "next"))
     assert isinstance(reply, Released)
     (waiting,) = reply.then
     assert isinstance(waiting, Waiting)
     assert waiting.retry_after == 0
-    assert door.seat is None
-    assert door.woken == ["g"]
-    assert granted(door.ask("g", WRITE, "next"))
-    assert answers(door.release("next", ask("g", WRITE, "and on"))) == [Granted]
+    assert lock.seat is None
+    assert lock.woken == ["g"]
+    assert granted(lock.ask("g", WRITE, "next"))
+    assert answers(lock.release("next", ask("g", WRITE, "and on"))) == [Granted]

@@ -29,13 +29,15 @@ STEPS, SEEDS = 400, 50
 FREE = RowState(UNLOCK, 0)
 
 
-def put(ledger: RowGrants, told: RowDecision) -> RowGrants:
+def put(ledger: RowGrants, decision: RowDecision) -> RowGrants:
     """Store the row, and read it back."""
-    if told.change is None:
+    if decision.change is None:
         return ledger
-    again = load_row_grants(told.change.state, dump_row_grants(told.change, "n"))
+    again = load_row_grants(
+        decision.change.state, dump_row_grants(decision.change, "n")
+    )
     assert again is not None
-    assert replace(again, nonce="") == replace(told.change, nonce="")
+    assert replace(again, nonce="") == replace(decision.change, nonce="")
     return again
 
 
@@ -76,26 +78,26 @@ def test_random_stories(seed: int) -> None:
         match chance.randrange(5):
             case 0:
                 new, mode = f"t{number}", chance.choice(list(LOCK_MODES))
-                told = TakeRow(new, mode, 20, "ours")(ledger, now)
-                ledger = put(ledger, told)
-                if told.grant is not None:
+                decision = TakeRow(new, mode, 20, "ours")(ledger, now)
+                ledger = put(ledger, decision)
+                if decision.grant is not None:
                     modes[new] = mode
                     if mode is Mode.WRITE:
-                        assert told.grant.fence > highest
-                    assert told.grant.fence >= highest
-                    highest = told.grant.fence
+                        assert decision.grant.fence > highest
+                    assert decision.grant.fence >= highest
+                    highest = decision.grant.fence
                     again = TakeRow(new, mode, 20, "ours")(ledger, now + 1)
-                    assert again.grant == replace(told.grant, expires=now + 21)
+                    assert again.grant == replace(decision.grant, expires=now + 21)
                     assert put(ledger, again).state == ledger.state
             case 1:
                 ledger = put(ledger, ReleaseRow(ticket, "done")(ledger, now))
                 modes.pop(ticket, None)
                 assert ReleaseRow(ticket, "done")(ledger, now).change is None
             case 2:
-                told = RenewRow(ticket, 20)(ledger, now)
+                decision = RenewRow(ticket, 20)(ledger, now)
                 held = ledger.grant(ticket)
-                assert told.held == (held is not None and held.expires > now)
-                ledger = put(ledger, told)
+                assert decision.held == (held is not None and held.expires > now)
+                ledger = put(ledger, decision)
             case _:
                 ledger = replace(ledger, state=theirs.step(ledger.state, chance))
         ours = ledger.valid().grants
@@ -110,7 +112,7 @@ def test_random_stories(seed: int) -> None:
             assert state.readers == len(ours) + theirs.reads
 
 
-def test_what_the_columns_leave_no_room_for_is_void() -> None:
+def test_grants_beyond_the_columns_are_void() -> None:
     """A void grant is not given back: the row's lock is another program's."""
     taken = TakeRow("a", Mode.READ, 20, "ours")(RowGrants(FREE), 0).change
     assert taken is not None

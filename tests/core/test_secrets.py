@@ -24,7 +24,7 @@ SECRET = "s3cr3t-ticket"  # noqa: S105 - looked for where it must not be
 COMMANDS: list[Command] = [
     Acquire((Claim(SECRET, 1000),), Mode.WRITE),
     Release(SECRET),
-    Withdraw("gate", Mode.WRITE, (SECRET,), upgrader=SECRET),
+    Withdraw("client", Mode.WRITE, (SECRET,), upgrader=SECRET),
     Renew(((SECRET, 1000),)),
     Downgrade(SECRET, Claim(SECRET + "2", 1000)),
     Upgrade(SECRET, Claim(SECRET + "2", 1000)),

@@ -94,7 +94,7 @@ def test_a_store_that_sees_ends_is_looked_at_when_the_poll_is_due() -> None:
 
 
 @given(st.integers(0, 10**6), CHANCE)
-def test_who_is_far_from_the_head_polls_less_often(ahead: int, random: float) -> None:
+def test_a_waiter_far_from_the_head_polls_less_often(ahead: int, random: float) -> None:
     """And no less often than its entry, which lives longer by the same factor, needs.
 
     What ends by time alone is for those near the head to find.

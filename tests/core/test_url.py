@@ -64,9 +64,9 @@ def test_a_prefix_is_written_into_a_url(prefix: str) -> None:
     ],
 )
 def test_nothing_in_a_url_steers_a_terminal(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="control character") as told:
+    with pytest.raises(ConfigurationError, match="control character") as caught:
         parse(url)
-    assert str(told.value).isprintable()
+    assert str(caught.value).isprintable()
 
 
 def test_a_password_and_a_prefix_may_have_control_characters() -> None:

@@ -32,7 +32,7 @@ WALL = 1_700_000_000 * SECOND
 LEASES = (SECOND, 10 * SECOND, 3 * SECOND, None)
 
 
-class World:
+class SimulatedClients:
     """The stored doorman and mutex record, the clients' beliefs, and a register."""
 
     def __init__(

@@ -173,7 +173,7 @@ def test_a_block_that_fails_fails_the_page(block: str, tmp_path: Path) -> None:
         page_of(block, tmp_path)
 
 
-def test_what_is_not_run(tmp_path: Path) -> None:
+def test_blocks_that_are_not_run(tmp_path: Path) -> None:
     text = """
 <!-- no-run: a server, see tests/examples -->
 ```python

@@ -21,12 +21,12 @@ def shown(what: str, name: str, thing: Any) -> str:  # noqa: ANN401 - what Sphin
     return result[0] or ""
 
 
-def test_what_the_library_makes_shows_no_arguments() -> None:
+def test_classes_made_by_the_library_show_no_arguments() -> None:
     assert shown("class", "aiorwlock_remote.Locks", Locks) == ""
     assert shown("class", "aiorwlock_remote.Mutex", Mutex) == ""
 
 
-def test_what_users_make_shows_its_arguments() -> None:
+def test_classes_made_by_users_show_their_arguments() -> None:
     assert "call_timeout=5.0" in shown(
         "class", "x.PostgresqlBackend", PostgresqlBackend
     )

@@ -84,7 +84,7 @@ def pod() -> dict[str, Any]:
     return found
 
 
-def test_the_grace_period_has_room_for_pre_stop_and_the_servers_patience() -> None:
+def test_the_grace_period_exceeds_pre_stop_and_the_servers_patience() -> None:
     (container,) = pod()["containers"]
     words = container["command"]
     patience = int(words[words.index("--timeout-graceful-shutdown") + 1])

@@ -13,7 +13,7 @@ FIELDS = re.compile(r" \(`[^)]*\)")
 OPTIONS = {"slow_wait"}
 
 
-def told() -> dict[str, set[str]]:
+def documented() -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for loggers, events in table("howto/logging.md", "logger"):
         bare = FIELDS.sub("", events)
@@ -23,7 +23,7 @@ def told() -> dict[str, set[str]]:
 
 
 def test_every_event_of_the_package_is_listed_under_its_logger() -> None:
-    listed = told()
+    listed = documented()
     missing = {
         (logger, event)
         for event, loggers in loggers_of_events().items()
@@ -35,7 +35,9 @@ def test_every_event_of_the_package_is_listed_under_its_logger() -> None:
 
 def test_every_listed_event_stands_in_a_module_of_its_logger() -> None:
     every = set().union(*words_of_modules().values())
-    written = {event for event in set().union(*told().values()) if event not in every}
+    written = {
+        event for event in set().union(*documented().values()) if event not in every
+    }
     assert written == set()
 
 

@@ -56,14 +56,14 @@ def defaults(function: Callable[..., object]) -> dict[str, object]:
 
 def test_options_and_their_defaults() -> None:
     options = Options()
-    told = {
+    documented = {
         code(name): code(value)
         for name, value, *rest in table("reference/options.md", "option")
         if len(rest) == 1
     }
     real = {name: getattr(options, name) for name in OptionArgs.__annotations__}
     real |= defaults(connect) | defaults(Mutex.acquire)
-    assert told == {
+    assert documented == {
         name: f'"{value}"' if isinstance(value, str) else repr(value)
         for name, value in real.items()
     }
@@ -86,8 +86,10 @@ GIVEN: dict[str, object] = {
 @pytest.mark.asyncio
 async def test_where_options_can_be_given() -> None:
     rows = table_of(DOCS / "reference/options.md", "| option | `mutex` ")
-    told = {code(option): [cell == "yes" for cell in taken] for option, *taken in rows}
-    others = told.pop("all others")
+    documented = {
+        code(option): [cell == "yes" for cell in taken] for option, *taken in rows
+    }
+    others = documented.pop("all others")
     assert set(GIVEN) == set(OptionArgs.__annotations__)
     async with connect("memory://") as locks:
         makers: tuple[Callable[..., object], ...] = (
@@ -98,7 +100,7 @@ async def test_where_options_can_be_given() -> None:
         )
         for option, value in GIVEN.items():
             taken = [is_taken(maker, option, value) for maker in makers]
-            assert taken == told.get(option, others), option
+            assert taken == documented.get(option, others), option
 
 
 def is_taken(maker: Callable[..., object], option: str, value: object) -> bool:
@@ -120,7 +122,7 @@ def table_of(path: Path, head: str) -> list[list[str]]:
 
 
 def test_errors_and_their_hints() -> None:
-    told = {
+    documented = {
         code(name): (code(base), int(hint))
         for name, base, hint, _ in table("reference/errors.md", "error")
     }
@@ -132,12 +134,12 @@ def test_errors_and_their_hints() -> None:
         assert issubclass(cls, errors.LockError)
         other = [b.__name__ for b in cls.__bases__ if b.__module__ == "builtins"]
         real[name] = ("".join(other), cls.status_hint)
-    assert told == real
+    assert documented == real
 
 
 def test_reasons_of_a_loss() -> None:
-    told = [code(reason) for reason, _ in table("reference/errors.md", "reason")]
-    assert told == list(errors.LossReason.__args__)  # type: ignore[attr-defined]
+    documented = [code(reason) for reason, _ in table("reference/errors.md", "reason")]
+    assert documented == list(errors.LossReason.__args__)  # type: ignore[attr-defined]
 
 
 COLUMNS = (
@@ -197,7 +199,7 @@ def test_everything_public_is_in_the_reference() -> None:
 
 
 def test_extras_and_what_they_install() -> None:
-    told = {
+    documented = {
         code(extra): re.findall(r"`([^`]+)`", installs)
         for extra, installs, _ in table("reference/extras.md", "extra")
     }
@@ -207,8 +209,8 @@ def test_extras_and_what_they_install() -> None:
         for extra, installs in project["optional-dependencies"].items()
     }
     (every,) = real.pop("all")
-    assert told.pop("all") == []
-    assert told == real
+    assert documented.pop("all") == []
+    assert documented == real
     assert set(every.partition("[")[2].rstrip("]").split(",")) == set(real)
 
 

@@ -47,7 +47,7 @@ def _compiles(text: str) -> bool:
 
 
 @pytest.mark.parametrize("mark", RUNNERS)
-def test_they_pass(pytester: pytest.Pytester, mark: str) -> None:
+def test_the_tests_of_the_page_pass(pytester: pytest.Pytester, mark: str) -> None:
     conftest, tests = module()
     wanted = len(re.findall(r"^async def test_", tests, re.MULTILINE))
     assert wanted == sum(
@@ -64,7 +64,7 @@ def test_they_pass(pytester: pytest.Pytester, mark: str) -> None:
     done.assert_outcomes(passed=wanted * loops)
 
 
-def test_those_of_a_web_application_pass(pytester: pytest.Pytester) -> None:
+def test_the_tests_of_a_web_application_pass(pytester: pytest.Pytester) -> None:
     """Without plugins for event loops: the client has a loop of its own."""
     (tests,) = [text for text in python_blocks() if text.startswith(WEB)]
     pytester.makepyfile(test_web=tests)

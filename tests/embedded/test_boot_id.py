@@ -1,4 +1,4 @@
-"""What follows from the id of a boot, and what does not if it is not told."""
+"""What follows from the id of a boot, and what does not if it is unknown."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def test_an_id_that_cannot_be_read_is_not_one_that_is_not_there(
         with pytest.raises(BackendUnavailable) as caught:
             this_boot()
     assert caught.value.nothing_done
-    told = this_boot()
+    known = this_boot()
     monkeypatch.setattr(boot_id, "_BOOT_ID", Path("/nowhere"))
-    assert this_boot() == told
+    assert this_boot() == known
 
 
 def test_whom_the_host_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_the_shift_of_a_time_namespace(
         (BootId(), BootId(), BootId()),
     ],
 )
-def test_who_may_use_a_store_together(
+def test_boot_ids_that_may_share_a_store(
     kept: BootId | None, ours: BootId, then: BootId
 ) -> None:
     assert ours.joining(kept, "x.db") == then
@@ -128,6 +128,8 @@ def test_who_may_use_a_store_together(
         (BootId("", HERE), BootId("a", SHIFTED), "time namespace"),
     ],
 )
-def test_who_may_not(kept: BootId, ours: BootId, word: str) -> None:
+def test_boot_ids_that_may_not_share_a_store(
+    kept: BootId, ours: BootId, word: str
+) -> None:
     with pytest.raises(ConfigurationError, match=word):
         ours.joining(kept, "x.db")

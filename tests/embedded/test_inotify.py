@@ -14,7 +14,7 @@ from aiorwlock_remote import Held, Mutex, connect
 from aiorwlock_remote.backends.files import directory
 from aiorwlock_remote.embedded import inotify
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
-from tests.backends.files.one_resource import Desk
+from tests.backends.files.one_resource import ResourceClient
 
 LONG = 30.0
 
@@ -39,7 +39,10 @@ def waits(alarm: WakeEvent, seconds: float | None, act: Callable[[], object]) ->
 
 
 def test_a_step_is_heard(tmp_path: Path) -> None:
-    one, other = Desk(tmp_path, gate="one"), Desk(tmp_path, gate="other")
+    one, other = (
+        ResourceClient(tmp_path, client_id="one"),
+        ResourceClient(tmp_path, client_id="other"),
+    )
     alarm = one.connection.alarm()
     assert alarm.hears
     assert waits(alarm, LONG, lambda: other.take("theirs")) < LONG / 2
@@ -48,7 +51,7 @@ def test_a_step_is_heard(tmp_path: Path) -> None:
 
 def test_a_step_of_our_own_is_not_heard(tmp_path: Path) -> None:
     """It rings by itself, and two threads would only be in each other's way."""
-    one = Desk(tmp_path, gate="one")
+    one = ResourceClient(tmp_path, client_id="one")
     alarm = one.connection.alarm()
     assert waits(alarm, 0.3, lambda: one.take("ours")) >= 0.29
     alarm.close()
@@ -56,7 +59,7 @@ def test_a_step_of_our_own_is_not_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("deaf", [True, False])
 def test_woken(tmp_path: Path, deaf: bool) -> None:
-    alarm = PlainWakeEvent() if deaf else Desk(tmp_path).connection.alarm()
+    alarm = PlainWakeEvent() if deaf else ResourceClient(tmp_path).connection.alarm()
     for seconds in (LONG, None):
         assert waits(alarm, seconds, alarm.set) < LONG / 2
     alarm.set()  # before anybody waits
@@ -66,11 +69,11 @@ def test_woken(tmp_path: Path, deaf: bool) -> None:
 
 def test_nobody_waits_for_anything(tmp_path: Path) -> None:
     """Then what others do is heard by nobody."""
-    desk = Desk(tmp_path)
-    alarm = desk.connection.alarm()
+    client = ResourceClient(tmp_path)
+    alarm = client.connection.alarm()
 
     def act() -> None:
-        desk.take("ours")
+        client.take("ours")
         time.sleep(0.2)
         alarm.set()
 
@@ -79,11 +82,11 @@ def test_nobody_waits_for_anything(tmp_path: Path) -> None:
 
 
 def test_closed_completely(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
     for _ in range(5):
-        desk.connection.alarm().close()
+        client.connection.alarm().close()
     assert len(list(descriptors.iterdir())) == before
 
 
@@ -94,7 +97,7 @@ def test_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(24, path)
 
     monkeypatch.setattr(inotify, "_listener", none_left)
-    assert not Desk(tmp_path).connection.alarm().hears
+    assert not ResourceClient(tmp_path).connection.alarm().hears
 
 
 @pytest.mark.anyio

@@ -131,7 +131,7 @@ def test_a_change_noticed_too_early(connection: ScriptedConnection) -> None:
     assert connection.closed.wait(LONG)
 
 
-def test_it_looks_less_and_less_often(connection: ScriptedConnection) -> None:
+def test_the_watcher_polls_less_and_less_often(connection: ScriptedConnection) -> None:
     """A change that is taken back, or concerns no waiter, costs a few looks only."""
     watcher = watching(connection)
     alarm = connection.event
@@ -156,7 +156,7 @@ def behind(others: int) -> Doorman:
     return replace(UNUSED_DOORMAN, queue=tuple(entries), number=others + 1)
 
 
-def test_who_is_far_from_the_head_does_not_read_each_change(
+def test_a_waiter_far_from_the_head_does_not_read_each_change(
     connection: ScriptedConnection,
 ) -> None:
     """A queue of N entries would be read N times at each of its changes."""

@@ -1,6 +1,6 @@
 """Lends a book to two at once: ``python -m tests.examples.lend MODULE`` of examples/.
 
-Tells what each was answered, what is on the shelf then, and how many records are left.
+Prints what each was answered, how many copies are left, and how many records.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ async def main() -> None:
     client = AsyncClient()
     answers = await asyncio.gather(*(client.post("/books/1/lend") for _ in range(2)))
     answers.append(await client.post("/books/1/lend"))
-    told = [" ".join(str(answer.status_code) for answer in answers)]
-    told.append(str((await module.Book.objects.aget(pk=1)).copies))
+    report = [" ".join(str(answer.status_code) for answer in answers)]
+    report.append(str((await module.Book.objects.aget(pk=1)).copies))
     if hasattr(module, "Occupation"):
         left = [record async for record in module.Occupation.objects.all()]
-        told.append(str(len(left)))
-    sys.stdout.write("\n".join(told))
+        report.append(str(len(left)))
+    sys.stdout.write("\n".join(report))
 
 
 asyncio.run(main())

@@ -34,7 +34,7 @@ def test_before_two_take_the_same_copy(tmp_path: Path) -> None:
     assert lent(BEFORE, tmp_path) == ["200 200 200", "1"], "three lent, two counted"
 
 
-def test_after_the_second_is_told(tmp_path: Path) -> None:
+def test_after_the_change_the_second_is_refused(tmp_path: Path) -> None:
     statuses, copies, left = lent(AFTER, tmp_path)
     assert sorted(statuses.split()[:2]) == ["200", "423"]
     assert statuses.split()[2] == "200"
@@ -51,7 +51,7 @@ def changes() -> list[str]:
     return [line for line in diff[2:] if line[0] in "+-" and len(line) > 1]
 
 
-def test_it_takes_little_and_the_page_shows_it() -> None:
+def test_the_change_to_locks_is_small_and_shown_on_the_page() -> None:
     found = changes()
     assert [line for line in found if line[0] == "-"] == [
         "-        for model in (Book,):"

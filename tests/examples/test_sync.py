@@ -191,9 +191,9 @@ def test_a_script_that_runs_already(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/locks.db"
     with connect(url) as locks:
         with locks.mutex("report", "daily").acquire():
-            told, _ = start().communicate(timeout=30)
-            assert told.startswith("already running: write ")
-        told, _ = start().communicate(timeout=30)
-        assert [line.partition(" of ")[0] for line in told.splitlines()] == [
+            output, _ = start().communicate(timeout=30)
+            assert output.startswith("already running: write ")
+        output, _ = start().communicate(timeout=30)
+        assert [line.partition(" of ")[0] for line in output.splitlines()] == [
             f"step {number}" for number in range(5)
         ]

@@ -47,11 +47,11 @@ class Counter:
 async def main(url: str, path: Path, seconds: float) -> None:
     """Count for so long, and on a machine that stands still until it has been done."""
     counter = Counter(path)
-    told = {"writes": 0, "reads": 0, "torn": 0}
+    counts = {"writes": 0, "reads": 0, "torn": 0}
     end = time.monotonic() + seconds
 
     def goes_on(what: str) -> bool:
-        return time.monotonic() < end or told[what] < LEAST
+        return time.monotonic() < end or counts[what] < LEAST
 
     async def write(locks: Locks) -> None:
         sides = locks.mutex("foobar", 123), locks.rwlock("foobar", 123).writer
@@ -60,21 +60,21 @@ async def main(url: str, path: Path, seconds: float) -> None:
                 seen = counter.read()
                 await anyio.sleep(random.uniform(0, 0.003))
                 counter.write(seen + 1)
-                told["writes"] += 1
+                counts["writes"] += 1
 
     async def read(locks: Locks) -> None:
         while goes_on("reads"):
             async with locks.rwlock("foobar", 123).reader:
                 seen = counter.read()
                 await anyio.sleep(random.uniform(0, 0.003))
-                told["torn"] += counter.read() != seen
-                told["reads"] += 1
+                counts["torn"] += counter.read() != seen
+                counts["reads"] += 1
 
     async with connect(url) as locks, anyio.create_task_group() as group:
         for work in (write, write, read, read):
             group.start_soon(work, locks)
     counter.close()
-    print(json.dumps(told))
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

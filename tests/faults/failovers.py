@@ -169,28 +169,28 @@ async def planned_failover(
         connect: how holders and newcomers connect.
         settle: if given, end so many seconds after the promotion.
     """
-    told, old = Round(lease), group.primary
+    round_, old = Round(lease), group.primary
     salt = f"{old.port}.{monotonic()}"
     kept = [f"replicated {salt}.{i}" for i in range(KEPT)]
     fresh: list[str] = []
     async with AsyncExitStack() as open_ones, anyio.create_task_group() as tasks:
         holder = await open_ones.enter_async_context(connect(group))
         for name in kept:
-            assert await told.take(holder, name)
+            assert await round_.take(holder, name)
         await _until(lambda: group.in_step(old, 2), "the replicas have the grants")
-        tasks.start_soon(told.watch)
-        tasks.start_soon(_take_fresh, told, holder, fresh, salt)
+        tasks.start_soon(round_.watch)
+        tasks.start_soon(_take_fresh, round_, holder, fresh, salt)
         await _until(lambda: _begin(group), "a Sentinel begins the failover")
-        tasks.start_soon(_newcomers, told, group, connect, open_ones, [kept, fresh])
+        tasks.start_soon(_newcomers, round_, group, connect, open_ones, [kept, fresh])
         await anyio.to_thread.run_sync(group.await_another, old)
         if settle:
             await anyio.sleep(settle)
         else:
             await _until(lambda: old.role == "slave", "the old primary was demoted")
             await anyio.sleep(2)
-        told.end()
+        round_.end()
         tasks.cancel_scope.cancel()
-    return told
+    return round_
 
 
 async def _until(check: Callable[[], bool], what: str) -> None:
@@ -206,7 +206,9 @@ def _begin(group: SentinelGroup) -> bool:
     return True
 
 
-async def _take_fresh(told: Round, holder: Locks, fresh: list[str], salt: str) -> None:
+async def _take_fresh(
+    round_: Round, holder: Locks, fresh: list[str], salt: str
+) -> None:
     """Take new locks for 4 s: the promotion comes within the first two."""
     begun = monotonic()
     for i in count():
@@ -214,13 +216,13 @@ async def _take_fresh(told: Round, holder: Locks, fresh: list[str], salt: str) -
             return
         name = f"fresh {salt}.{i}"
         with suppress(LockError):  # the connection was hung up
-            if await told.take(holder, name):
+            if await round_.take(holder, name):
                 fresh.append(name)
         await anyio.sleep(FRESH)
 
 
 async def _newcomers(
-    told: Round,
+    round_: Round,
     group: SentinelGroup,
     connect: Connect,
     open_ones: AsyncExitStack,
@@ -234,15 +236,15 @@ async def _newcomers(
                 took: list[str] = []
                 async with anyio.create_task_group() as tries:
                     for name in [name for some in names for name in some]:
-                        tries.start_soon(_try, told, locks, name, took)
+                        tries.start_soon(_try, round_, locks, name, took)
                 if took:
                     open_ones.push_async_exit(mine.pop_all())
         await anyio.sleep(NEWCOMERS)
 
 
-async def _try(told: Round, locks: Locks, name: str, took: list[str]) -> None:
+async def _try(round_: Round, locks: Locks, name: str, took: list[str]) -> None:
     with suppress(LockError):
-        if await told.take(locks, name):
+        if await round_.take(locks, name):
             took.append(name)
 
 
@@ -298,7 +300,7 @@ def main() -> None:
     given = parser.parse_args()
     how: Connect = by_client if given.client else untold if given.untold else by_url
     loop = "trio" if given.trio else "asyncio"
-    logging.disable()  # each loss is told of
+    logging.disable()  # each loss is reported
     with tempfile.TemporaryDirectory() as folder:
         group = SentinelGroup(Path(folder), down_after=20)
         try:

@@ -26,11 +26,11 @@ class Report:
 
     def faults(self) -> list[str]:
         """What must not be, in words; empty: all is well."""
-        told = [f"left behind: {seats}" for seats in self.left]
+        faults = [f"left behind: {seats}" for seats in self.left]
         if self.swallowed:
-            told.append(f"swallowed: {self.swallowed}")
+            faults.append(f"swallowed: {self.swallowed}")
         if self.overlaps:
-            told.append(f"held by two: {self.overlaps}")
+            faults.append(f"held by two: {self.overlaps}")
         if self.connections:
-            told.append(f"connections lost: {self.connections}")
-        return told
+            faults.append(f"connections lost: {self.connections}")
+        return faults

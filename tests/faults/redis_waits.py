@@ -15,7 +15,7 @@ KEPT = 60.0
 """Seconds of a lease that a change of servers outlives: it may take 30 s, and a renewal
 is due after a third of the lease."""
 UNAWARE = 45.0
-"""Seconds of one whose keeper does not ask, and so is not told, before that change."""
+"""Seconds of a lease whose keeper does not ask, and so learns nothing, before that."""
 
 REFUSED = (BackendUnavailable, AcquireUncertain)
 

@@ -17,12 +17,12 @@ from tests.servers.server import Server
 
 LOOPS = ("asyncio", "trio", "asyncio", "trio")
 PATIENCE = 120.0
-"""Seconds. How soon they enter again is told, and not judged: machines are busy."""
+"""Seconds. How soon they enter again is reported, and not judged: machines are busy."""
 LEASE = 3.0
 GLANCE = 0.1
 
 
-class Crowd:
+class WorkerProcesses:
     """``plan``: see ``tests.faults.worker``. ``gaps``: the seconds after each blow."""
 
     def __init__(
@@ -113,15 +113,20 @@ def acquit(events: list[Event], folder: Path, go_judge: GoJudge) -> Verdict:
     """
     verdict = check_history(events)
     assert not verdict.violations
-    told = go_judge(sorted(folder.glob("*.jsonl")), LEASE * 1000)
-    assert not set(told.violations) & {"fence", "isolation", "garbage", "exclusion"}
+    go_verdict = go_judge(sorted(folder.glob("*.jsonl")), LEASE * 1000)
+    assert not set(go_verdict.violations) & {
+        "fence",
+        "isolation",
+        "garbage",
+        "exclusion",
+    }
     return verdict
 
 
 def clashes(fleet: Fleet, *, lease: float = LEASE) -> set[str]:
     """The harm done by a crowd whose first process locks something else."""
-    crowd = Crowd(fleet, lease=lease)
-    crowd.start(locks=2, fenced=False)
-    crowd.goes_on("begun")
-    crowd.takes_turns(100)
-    return {violation.kind for violation in check_history(crowd.end()).violations}
+    workers = WorkerProcesses(fleet, lease=lease)
+    workers.start(locks=2, fenced=False)
+    workers.goes_on("begun")
+    workers.takes_turns(100)
+    return {violation.kind for violation in check_history(workers.end()).violations}

@@ -11,7 +11,7 @@ from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Mutex, connec
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.testing.conformance.actors import wait_until as seen
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import PATIENCE, Crowd, acquit
+from tests.faults.shared_store import PATIENCE, WorkerProcesses, acquit
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
@@ -43,32 +43,32 @@ def test_four_processes_lock_while_nodes_die(
     """No fence goes back, nothing comes between the accesses of a session."""
     killed, stopped, restarted = ring.nodes
     with Fleet(f"{ring.url}/{KEYSPACE}?clock_skew=1", tmp_path) as fleet:
-        crowd = Crowd(fleet, body=0.1)
-        crowd.start()
-        crowd.goes_on("begun")
+        workers = WorkerProcesses(fleet, body=0.1)
+        workers.start()
+        workers.goes_on("begun")
         killed.kill()
-        crowd.goes_on("two are enough")
+        workers.goes_on("two are enough")
         killed.start()
         ring.settle()
-        crowd.goes_on("killed and back")
+        workers.goes_on("killed and back")
         stopped.pause()
         at = now()
-        crowd.goes_on("two are enough still", at)
-        crowd.goes_on("for long", at + STOPPED)
+        workers.goes_on("two are enough still", at)
+        workers.goes_on("for long", at + STOPPED)
         stopped.resume()
-        crowd.goes_on("goes on")
+        workers.goes_on("goes on")
         restarted.restart()
         ring.settle()
-        crowd.goes_on("restarted")
-        crowd.takes_turns(20)
-        events = crowd.end()
+        workers.goes_on("restarted")
+        workers.takes_turns(20)
+        events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
-    print(crowd.gaps, verdict.grants)
+    print(workers.gaps, verdict.grants)
 
 
 @pytest.mark.asyncio
 async def test_two_of_three_are_away(ring: CassandraRing) -> None:
-    """Who asks is told within the time-out; nothing is lost, and it goes on."""
+    """Each request fails within the time-out; nothing is lost, and it goes on."""
     url = f"{ring.url}/{KEYSPACE}?clock_skew=1"
     async with connect(url, connect_timeout=20) as locks:
         held = await locks.mutex("kept", 1, lease=120).acquire()

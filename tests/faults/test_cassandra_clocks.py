@@ -43,8 +43,10 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     ring = CassandraRing(folder, config={"internode_timeout": "false"}, clocks=CLOCKS)
     try:
         with Visit(IPS[0], ring.port) as visit:
-            (told,) = visit.rows("SELECT toTimestamp(now()) AS at FROM system.local")
-            assert -8 < told.at.timestamp() - SystemClock().wall() < -2
+            (server_time,) = visit.rows(
+                "SELECT toTimestamp(now()) AS at FROM system.local"
+            )
+            assert -8 < server_time.at.timestamp() - SystemClock().wall() < -2
             visit.rows(
                 f"CREATE KEYSPACE {KEYSPACE} WITH replication = "
                 "{'class': 'SimpleStrategy', 'replication_factor': 3}"
@@ -117,7 +119,7 @@ async def test_nobody_is_inside_twice(via: list[Locks]) -> None:
             mode = chance.choice(("reader", "writer"))
             try:
                 await turn(both.reader if mode == "reader" else both.writer, mode)
-            except AWAY:  # told, and no harm done: the machine is busy
+            except AWAY:  # reported, and no harm done: the machine is busy
                 continue
             left -= 1
 

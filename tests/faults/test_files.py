@@ -12,7 +12,7 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import LOOPS, Crowd, acquit
+from tests.faults.shared_store import LOOPS, WorkerProcesses, acquit
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 
@@ -28,16 +28,16 @@ def test_killed_holders(tmp_path: Path, go_judge: GoJudge, option: str) -> None:
     place = tmp_path / "locks"
     place.mkdir()
     with Fleet(f"{place.as_uri()}{option}", tmp_path) as fleet:
-        crowd = Crowd(fleet, lease=LEASE)
-        crowd.start()
+        workers = WorkerProcesses(fleet, lease=LEASE)
+        workers.start()
         for number in range(KILLS):
             time.sleep(random.uniform(0.05, 0.3))
             fleet.kill(random.choice(fleet.names))
             killed = now()
-            fleet.start(loop=random.choice(LOOPS), **crowd.plan)
-            crowd.goes_on(f"killed {number}", killed)
-        crowd.takes_turns(50)
-        events = crowd.end()
+            fleet.start(loop=random.choice(LOOPS), **workers.plan)
+            workers.goes_on(f"killed {number}", killed)
+        workers.takes_turns(50)
+        events = workers.end()
     acquit(events, tmp_path, go_judge)
 
 
@@ -47,11 +47,11 @@ def test_two_directories_know_nothing_of_each_other(tmp_path: Path) -> None:
     for place in places:
         place.mkdir()
     with Fleet(places[0].as_uri(), tmp_path) as fleet:
-        crowd = Crowd(fleet, body=0.01)
+        workers = WorkerProcesses(fleet, body=0.01)
         for place in places:
-            fleet.start(place.as_uri(), **crowd.plan, fenced=False)
-        crowd.takes_turns(100)
-        violations = check_history(crowd.end()).violations
+            fleet.start(place.as_uri(), **workers.plan, fenced=False)
+        workers.takes_turns(100)
+        violations = check_history(workers.end()).violations
     assert "exclusion" in {violation.kind for violation in violations}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import Event, Granted, now
-from tests.faults.shared_store import LOOPS, Crowd
+from tests.faults.shared_store import LOOPS, WorkerProcesses
 from tests.faults.store_outages import Outage
 from tests.faults.workers import Fleet
 from tests.servers.process import until
@@ -26,7 +26,7 @@ class Election:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self._crowd = Crowd(fleet)
+        self._crowd = WorkerProcesses(fleet)
         for loop in LOOPS:
             fleet.start(loop=loop, lease=LEASE)
 
@@ -77,10 +77,10 @@ def test_control_two_elections_at_one_resource(tmp_path: Path) -> None:
     """The judge would see two leaders: here are two."""
     url = f"sqlite:///{tmp_path}/locks.db"
     with Fleet(url, tmp_path, "tests.faults.candidate") as fleet:
-        crowd = Crowd(fleet)
+        workers = WorkerProcesses(fleet)
         for number in range(2):
             fleet.start(fenced=False, election=f"scheduler {number}")
-        until(lambda: len(crowd.granted(0)) == 2, "both lead", PATIENCE)
+        until(lambda: len(workers.granted(0)) == 2, "both lead", PATIENCE)
         time.sleep(0.1)
         for name in fleet.names:
             fleet.kill(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import Crowd, acquit
+from tests.faults.shared_store import WorkerProcesses, acquit
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_mysql import StartGroup
@@ -41,19 +41,19 @@ def test_primaries_are_replaced(
         Proxy(first.port) as router,
         Fleet(first.url.replace(str(first.port), str(router.port)), tmp_path) as fleet,
     ):
-        crowd = Crowd(fleet)
-        crowd.start()
-        crowd.goes_on("begun")
+        workers = WorkerProcesses(fleet)
+        workers.start()
+        workers.goes_on("begun")
 
         since = now()
         group.make_primary(second)
         router.lead_to(second.port)
-        crowd.goes_on("switched", since)
+        workers.goes_on("switched", since)
 
         since = now()
         second.kill()
         leads(router, group, first, third)
-        crowd.goes_on("killed", since)
+        workers.goes_on("killed", since)
 
         second.start()
         second.joins()
@@ -62,12 +62,12 @@ def test_primaries_are_replaced(
         since = now()
         last.pause()
         leads(router, group, *others)
-        crowd.goes_on("paused", since)
+        workers.goes_on("paused", since)
         last.resume()
-        crowd.takes_turns(100)
-        events = crowd.end()
+        workers.takes_turns(100)
+        events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
-    print(crowd.gaps, verdict.grants)
+    print(workers.gaps, verdict.grants)
 
 
 def test_each_is_a_primary(
@@ -77,12 +77,12 @@ def test_each_is_a_primary(
     group = start_group(single=False)
     urls = [member.url for member in group.members]
     with Fleet(urls[0], tmp_path) as fleet:
-        crowd = Crowd(fleet)
-        crowd.start(urls=urls)
-        crowd.goes_on("begun")
-        crowd.takes_turns(300)
+        workers = WorkerProcesses(fleet)
+        workers.start(urls=urls)
+        workers.goes_on("begun")
+        workers.takes_turns(300)
         beaten = group.members[0].beaten()
-        events = crowd.end()
+        events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
     assert beaten
-    print(crowd.gaps, verdict.grants, beaten)
+    print(workers.gaps, verdict.grants, beaten)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.oracle.programs import make_tables, seats
-from tests.faults.shared_store import LOOPS, Crowd, acquit, clashes
+from tests.faults.shared_store import LOOPS, WorkerProcesses, acquit, clashes
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.oracle.client import OracleUser
@@ -24,7 +24,7 @@ SECONDS = float(os.environ.get("ORACLE_FAULTS_SECONDS", "12"))
 SWAP = "n_record"  # in no other statement
 
 
-def strike(user: OracleUser, crowd: Crowd, chance: random.Random) -> None:
+def strike(user: OracleUser, workers: WorkerProcesses, chance: random.Random) -> None:
     """One thing goes wrong."""
     match chance.choice(["lost", "lost", "drop", "kill", "end", "hole", "process"]):
         case "lost":  # carried out, and never answered
@@ -40,9 +40,9 @@ def strike(user: OracleUser, crowd: Crowd, chance: random.Random) -> None:
             time.sleep(chance.uniform(0.1, 1.5))
             user.hole("")
         case _:
-            crowd.fleet.kill(chance.choice(crowd.fleet.names))
+            workers.fleet.kill(chance.choice(workers.fleet.names))
             user.well()  # who opens a store and loses it has not begun
-            crowd.fleet.start(loop=chance.choice(LOOPS), **crowd.plan)
+            workers.fleet.start(loop=chance.choice(LOOPS), **workers.plan)
 
 
 def test_four_processes_lock_while_answers_are_lost(
@@ -52,24 +52,24 @@ def test_four_processes_lock_while_answers_are_lost(
     make_tables(oracle_user)
     user, chance, struck = oracle_user.at("19c"), random.Random(7), 0
     with Fleet(f"{user.url}?call_timeout=2", tmp_path) as fleet:
-        crowd = Crowd(fleet)
-        crowd.start()
+        workers = WorkerProcesses(fleet)
+        workers.start()
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            strike(user, crowd, chance)
+            strike(user, workers, chance)
             struck += 1
             time.sleep(chance.uniform(0.05, 0.5))
         user.well()
-        crowd.goes_on("well")
-        crowd.takes_turns(30)
-        events = crowd.end()
+        workers.goes_on("well")
+        workers.takes_turns(30)
+        events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
-    print(struck, verdict.grants, crowd.gaps)
+    print(struck, verdict.grants, workers.gaps)
     assert struck > 5
     assert len(seats(user)) <= 1  # what the last ones held when they were killed
 
 
-def test_who_locks_something_else_is_found(
+def test_a_process_that_locks_something_else_is_found(
     oracle_user: OracleUser, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """The control: one of the processes locks something else."""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
-class Told:
+class Counts:
     """By all of them. ``torn``: how often it changed under a reader of ours."""
 
     counted: int
@@ -30,7 +30,7 @@ class Told:
     torn: int
 
 
-def hammered(user: OracleUser, path: Path, seconds: str, *, locks: str) -> Told:
+def hammered(user: OracleUser, path: Path, seconds: str, *, locks: str) -> Counts:
     """All at the same time."""
     counts = [
         ["counter", user.url, str(path), seconds, loop] for loop in ("asyncio", "trio")
@@ -48,24 +48,24 @@ def hammered(user: OracleUser, path: Path, seconds: str, *, locks: str) -> Told:
             )
             for program, *arguments in (*counts, plain, plain)
         ]
-        told = [json.loads(process.communicate()[0]) for process in processes]
-    ours, theirs = told[:2], told[2:]
+        reports = [json.loads(process.communicate()[0]) for process in processes]
+    ours, theirs = reports[:2], reports[2:]
     counter = Counter(path)
     counted = counter.read()
     counter.close()
     writes, reads, torn = (
         sum(one[what] for one in ours) for what in ("writes", "reads", "torn")
     )
-    return Told(counted, writes, sum(theirs), reads, torn)
+    return Counts(counted, writes, sum(theirs), reads, torn)
 
 
 def test_no_update_is_lost(oracle_user: OracleUser, tmp_path: Path) -> None:
     make_tables(oracle_user)
     user = oracle_user.at("19c")
-    told = hammered(user, tmp_path / "counter", "4", locks="yes")
-    assert told.counted == told.ours + told.theirs
-    assert told.torn == 0
-    assert min(told.ours, told.theirs, told.reads) > 0, told
+    counts = hammered(user, tmp_path / "counter", "4", locks="yes")
+    assert counts.counted == counts.ours + counts.theirs
+    assert counts.torn == 0
+    assert min(counts.ours, counts.theirs, counts.reads) > 0, counts
     assert seats(user) == []
 
 
@@ -74,6 +74,6 @@ def test_without_their_lock_updates_are_lost(
 ) -> None:
     """The control: the plain ones do not ask."""
     make_tables(oracle_user)
-    told = hammered(oracle_user.at("19c"), tmp_path / "counter", "2", locks="no")
-    assert told.counted < told.ours + told.theirs
-    assert told.torn > 0
+    counts = hammered(oracle_user.at("19c"), tmp_path / "counter", "2", locks="no")
+    assert counts.counted < counts.ours + counts.theirs
+    assert counts.torn > 0

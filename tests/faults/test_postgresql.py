@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.shared_store import Crowd, acquit, clashes
+from tests.faults.shared_store import WorkerProcesses, acquit, clashes
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_postgresql import StartPostgresql
@@ -32,14 +32,14 @@ def test_killed_stopped_and_cut_off(
     """No fence goes back, nothing comes between the accesses of a session."""
     server = start_postgresql()
     with Fleet(server.url, tmp_path) as fleet:
-        crowd = Crowd(fleet)
-        crowd.start()
-        crowd.goes_on("begun")
-        crowd.outlives(server, lambda: cut(server.url))
-        crowd.takes_turns(100)
-        events = crowd.end()
+        workers = WorkerProcesses(fleet)
+        workers.start()
+        workers.goes_on("begun")
+        workers.outlives(server, lambda: cut(server.url))
+        workers.takes_turns(100)
+        events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
-    print(crowd.gaps, verdict.grants)
+    print(workers.gaps, verdict.grants)
 
 
 def test_the_judge_sees_who_does_not_ask(

@@ -33,7 +33,7 @@ def store_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def crowd(fleet: Fleet, tasks: int) -> None:
+def run_workers(fleet: Fleet, tasks: int) -> None:
     """Four processes, two turns for each task."""
     for loop in ("asyncio", "trio", "asyncio", "trio"):
         fleet.start(tasks=tasks, turns=2, lease=30, loop=loop)
@@ -59,7 +59,7 @@ def test_fifty_tasks_in_four_processes(
 ) -> None:
     """Every one of 200 tasks gets all its turns; asyncio and trio side by side."""
     with Fleet(url, tmp_path) as fleet:
-        crowd(fleet, tasks=50)
+        run_workers(fleet, tasks=50)
         events = judged(fleet, go_judge, 30)
     assert turns_of(events) == dict.fromkeys(NAMES, 100)
 
@@ -68,7 +68,7 @@ def test_fifty_tasks_in_four_processes(
 def test_two_hundred_tasks_in_each_of_four_processes(url: str, tmp_path: Path) -> None:
     """Without the Go judge, who cannot decide on so much at a time."""
     with Fleet(url, tmp_path) as fleet:
-        crowd(fleet, tasks=200)
+        run_workers(fleet, tasks=200)
         events = fleet.history()
     assert check_history(events).violations == ()
     assert turns_of(events) == dict.fromkeys(NAMES, 400)
@@ -88,7 +88,7 @@ def test_killed_holders(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_paused_past_its_lease(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
-    """SIGSTOP for two leases: the paused process is told, its fence is refused."""
+    """SIGSTOP for two leases: the process gets LockLost, its fence is refused."""
     plan = {"tasks": 2, "writes": 1.0, "lease": LEASE, "body": 0.05}
     with Fleet(url, tmp_path) as fleet:
         first = fleet.start(**plan)

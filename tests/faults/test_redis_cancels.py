@@ -27,7 +27,7 @@ from tests.faults import redis_cancels
 from tests.faults.redis_cancels import Probe
 from tests.faults.redis_seats import Plain
 from tests.faults.redis_turns import Attempt
-from tests.faults.test_redis_cuts import entered
+from tests.faults.test_redis_cut_connections import entered
 from tests.loops import LOOPS
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -77,9 +77,9 @@ class Forgetful:
         self._url = url
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> RedisStore:
-        store = await open_store(parse(self._url), host, bell, settings)
+        store = await open_store(parse(self._url), host, wake, settings)
         step = store.step
 
         def forget(resource: Resource, command: Command) -> Pending[Reply]:

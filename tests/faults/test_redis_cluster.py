@@ -17,7 +17,7 @@ from aiorwlock_remote.testing.checker import check_history
 from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, waits
 from tests.faults.register import Register
-from tests.faults.shared_store import Crowd
+from tests.faults.shared_store import WorkerProcesses
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
@@ -51,24 +51,24 @@ def test_a_node_is_replaced_while_four_processes_lock(
     """No fence goes back, nothing comes between the accesses of a session."""
     old = cluster.owner(SHARED)
     with Fleet(f"{cluster.url}?{QUICK}", tmp_path) as fleet:
-        crowd = Crowd(fleet, lease=1.0)
-        crowd.start()
-        crowd.goes_on("begun")
+        workers = WorkerProcesses(fleet, lease=1.0)
+        workers.start()
+        workers.goes_on("begun")
         strike(old, how)
         cluster.await_another(SHARED, old)
-        crowd.goes_on("replaced")
+        workers.goes_on("replaced")
         if how == "stop":
-            old.resume()  # it believes to have the slot until it is told
-            crowd.goes_on("told")
-        crowd.takes_turns(100)
-        events = crowd.end()
-    print(crowd.gaps)
+            old.resume()  # it believes to have the slot until it is informed
+            workers.goes_on("informed")
+        workers.takes_turns(100)
+        events = workers.end()
+    print(workers.gaps)
     # Replication is asynchronous: two may hold at once, and the fence tells them apart.
     assert {violation.kind for violation in check_history(events).violations} <= {
         "exclusion"
     }
-    told = go_judge(sorted(tmp_path.glob("*.jsonl")), 1000)
-    assert not set(told.violations) & {"fence", "isolation", "garbage"}
+    verdict = go_judge(sorted(tmp_path.glob("*.jsonl")), 1000)
+    assert not set(verdict.violations) & {"fence", "isolation", "garbage"}
 
 
 def test_the_slot_moves_while_four_processes_lock(
@@ -76,8 +76,8 @@ def test_the_slot_moves_while_four_processes_lock(
 ) -> None:
     """From node to node, with all its keys, also slowly; nobody is let in twice."""
     with Fleet(cluster.url, tmp_path) as fleet:
-        crowd = Crowd(fleet, lease=1.0)
-        crowd.start()
+        workers = WorkerProcesses(fleet, lease=1.0)
+        workers.start()
         for node in islice(cycle(cluster.servers[:3]), 12):
             time.sleep(0.2)
             if node is not cluster.owner(SHARED):
@@ -85,9 +85,9 @@ def test_the_slot_moves_while_four_processes_lock(
                 while cluster.move_keys(SHARED, node, count=1):
                     time.sleep(0.02)
                 cluster.end_move(SHARED, node)
-        crowd.goes_on("moved")
-        crowd.takes_turns(100)
-        events = crowd.end()
+        workers.goes_on("moved")
+        workers.takes_turns(100)
+        events = workers.end()
     assert not check_history(events).violations
     assert not go_judge(sorted(tmp_path.glob("*.jsonl")), 1000).violations
 
@@ -126,7 +126,7 @@ async def test_holders_and_waiters_go_over(cluster: Cluster, how: str) -> None:
 async def test_promotion_after_lost_writes(cluster: Cluster, tmp_path: Path) -> None:
     """A grant that the new node does not know is lost, and has the older fence.
 
-    Until its holder is told there are two: without the fence both would write.
+    Until its holder learns of it there are two: without the fence both would write.
     """
     slot = slot_of(b"mutex_locks/lost,1")
     old = cluster.owner(slot)
@@ -137,12 +137,12 @@ async def test_promotion_after_lost_writes(cluster: Cluster, tmp_path: Path) -> 
         await anyio.to_thread.run_sync(cluster.await_another, slot, old)
         fenced, bare = Register(tmp_path / "fenced"), Register(tmp_path / "bare")
         async with others.mutex("lost", 1).acquire(timeout=20) as second:
-            held.check()  # it has not been told: that is the damage
+            held.check()  # it does not know: that is the damage
             assert second.fence > held.fence
             assert fenced.access(second.fence) == 1
             assert fenced.access(held.fence) is None
             assert [bare.access(0), bare.access(0)] == [1, 2]  # no fence: both
-        await eventually(lambda: not held.valid, "told", 60)
+        await eventually(lambda: not held.valid, "the loss is known", 60)
         with pytest.raises(LockLost) as caught:
             held.check()
         assert caught.value.reason in {"expired", "forced", "stolen"}

@@ -18,7 +18,7 @@ from tests.faults.failovers import BAR, Connect, by_client, by_url, planned_fail
 from tests.faults.failovers import KEPT as REPLICATED
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
-from tests.faults.shared_store import Crowd
+from tests.faults.shared_store import WorkerProcesses
 from tests.faults.workers import Fleet
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
@@ -53,28 +53,28 @@ def test_while_four_processes_lock(
     """No fence goes back, nothing comes between the accesses of a session."""
     old = group.primary
     with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
-        crowd = Crowd(fleet, lease=LEASE)
-        crowd.start()
-        crowd.goes_on("begun")
+        workers = WorkerProcesses(fleet, lease=LEASE)
+        workers.start()
+        workers.goes_on("begun")
         if how == "lost writes":
             cut_off(old)
             # What the replicas know ends: else readers could join a phase whose end,
-            # and a writer after it, they were not told of.
+            # and a writer after it, they did not know of.
             time.sleep(1.5 * LEASE)
         strike(old, how)
         group.await_another(old)
-        crowd.goes_on("replaced")
+        workers.goes_on("replaced")
         if how == "stop":
-            old.resume()  # it believes to be the primary until it is told
+            old.resume()  # it believes to be the primary until it is informed
             until(lambda: old.role == "slave", "it is a replica now", 40)
-            crowd.goes_on("told")
-        crowd.takes_turns(100)
-        events = crowd.end()
-    print(crowd.gaps)
+            workers.goes_on("informed")
+        workers.takes_turns(100)
+        events = workers.end()
+    print(workers.gaps)
     # Replication is asynchronous: two may hold at once, and the fence tells them apart.
     assert {v.kind for v in check_history(events).violations} <= {"exclusion"}
-    told = go_judge(sorted(tmp_path.glob("*.jsonl")), LEASE * 1000)
-    assert not set(told.violations) & {"fence", "isolation", "garbage"}
+    go_verdict = go_judge(sorted(tmp_path.glob("*.jsonl")), LEASE * 1000)
+    assert not set(go_verdict.violations) & {"fence", "isolation", "garbage"}
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "control"])
@@ -84,12 +84,12 @@ def test_two_hold_and_the_fence_tells_them_apart(
     """Who holds by a lost write works on; without fences he does so between others."""
     old = group.primary
     with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
-        crowd = Crowd(fleet, lease=60, writes=1.0)
+        workers = WorkerProcesses(fleet, lease=60, writes=1.0)
         fleet.halt()
-        crowd.start(fenced=fenced)
+        workers.start(fenced=fenced)
         cut_off(old)
         fleet.go_on()
-        crowd.takes_turns(50)
+        workers.takes_turns(50)
         fleet.halt()
         until(lambda: len(inside(fleet.history())) == 1, "one stays inside")
         (first,) = inside(fleet.history())
@@ -98,14 +98,14 @@ def test_two_hold_and_the_fence_tells_them_apart(
         until(lambda: len(inside(fleet.history())) == 2, "another one enters", 60)
         fleet.go_on()
         until(lambda: first not in inside(fleet.history()), "the first goes on")
-        crowd.takes_turns(50)
-        events = crowd.end()
+        workers.takes_turns(50)
+        events = workers.end()
     verdict = check_history(events)
     damage = set[str]() if fenced else {"isolation"}
     assert {v.kind for v in verdict.violations} == {"exclusion"} | damage
     assert verdict.refused == (1 if fenced else 0)
-    told = go_judge(sorted(tmp_path.glob("*.jsonl")), 60_000)
-    assert set(told.violations) & {"fence", "isolation", "garbage"} == damage
+    go_verdict = go_judge(sorted(tmp_path.glob("*.jsonl")), 60_000)
+    assert set(go_verdict.violations) & {"fence", "isolation", "garbage"} == damage
 
 
 def inside(events: list[Event]) -> set[str]:
@@ -132,7 +132,7 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
             await renewed(new, held)
             read.check()
             assert fences == []
-            # A Sentinel told: nobody has to find out that the old one is silent.
+            # A Sentinel has announced it: nobody has to find the old one silent.
             assert await locks.mutex("kept", 1).locked()
             assert await held.release()
         assert fences[0] > held.fence
@@ -146,7 +146,7 @@ async def test_promotion_after_lost_writes(
 ) -> None:
     """A grant that the new primary does not know is lost, and has the older fence.
 
-    Its holder is told long before a renewal is due, after a third of the lease.
+    Its holder learns of it long before a renewal is due, after a third of the lease.
     """
     old = group.primary
     async with connect(group.url) as locks, connect(group.url) as others:
@@ -163,7 +163,7 @@ async def test_promotion_after_lost_writes(
         async with others.rwlock("lost", 2).writer.acquire(timeout=20) as writer:
             assert writer.fence > read.fence
         for gone in (held, read):
-            await eventually(lambda: not gone.valid, "told", UNAWARE / 6)  # noqa: B023
+            await eventually(lambda: not gone.valid, "the loss is known", UNAWARE / 6)  # noqa: B023
             with pytest.raises(LockLost) as caught:
                 gone.check()
             assert caught.value.reason in {"expired", "forced", "stolen"}
@@ -198,7 +198,7 @@ async def test_a_release_that_the_new_primary_does_not_know(
 
 @pytest.mark.anyio
 async def test_with_enough_replicas_nothing_is_lost(group: SentinelGroup) -> None:
-    """``min_replicas``: what the replicas do not have, nobody was told of."""
+    """``min_replicas``: nobody got a grant that the replicas lack."""
     old = group.primary
     url = f"{group.url}?command_timeout=2"
     async with connect(url, min_replicas=2) as locks:
@@ -230,7 +230,7 @@ async def _refused(url: str, replicas: int) -> bool:
 @pytest.mark.parametrize("how", one_each(by_client, by_url))
 async def test_planned(group: SentinelGroup, how: Connect) -> None:
     """The old primary stays up, and holders leave it; ``failovers.py`` at length."""
-    told = await planned_failover(group, 2, how, settle=3)
-    assert told.grants("replicated") >= REPLICATED
-    assert told.overlaps("replicated") == []
-    assert max(told.overlaps("fresh"), default=0.0) <= BAR
+    report = await planned_failover(group, 2, how, settle=3)
+    assert report.grants("replicated") >= REPLICATED
+    assert report.overlaps("replicated") == []
+    assert max(report.overlaps("fresh"), default=0.0) <= BAR

@@ -40,10 +40,10 @@ def hammered(
             )
             for loop in ("asyncio", "trio")
         ]
-        told = [json.loads(process.communicate()[0]) for process in processes]
-    ours = sum(one["writes"] for one in told)
-    torn = sum(one["torn"] for one in told)
-    for one in told:
+        reports = [json.loads(process.communicate()[0]) for process in processes]
+    ours = sum(one["writes"] for one in reports)
+    torn = sum(one["torn"] for one in reports)
+    for one in reports:
         assert min(one["writes"], one["reads"]) >= LEAST
     return counter.read(), ours, written[0], torn
 

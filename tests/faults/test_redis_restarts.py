@@ -52,7 +52,7 @@ async def gone(server: RedisServer, held: Held, how: str) -> None:
         server.restart()
     else:
         server.ask("FLUSHALL")
-    await eventually(lambda: not held.valid, "the loss is told")
+    await eventually(lambda: not held.valid, "the loss is known")
 
 
 @pytest.mark.parametrize("mode", ["reader", "writer"])
@@ -60,7 +60,7 @@ async def gone(server: RedisServer, held: Held, how: str) -> None:
 async def test_a_server_that_forgot(
     start_redis: StartRedis, how: str, mode: str
 ) -> None:
-    """Loss is told at the next renewal, within the lease, and the next fence is higher.
+    """A loss is found at the next renewal, within the lease; the next fence is higher.
 
     A restart here is SIGKILL without persistence.
     """
@@ -79,10 +79,10 @@ async def test_a_server_that_forgot(
 
 
 @pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
-async def test_who_waits_at_a_server_that_forgot(
+async def test_a_waiter_at_a_server_that_lost_its_data(
     start_redis: StartRedis, how: str
 ) -> None:
-    """Gets in by asking again; the one who lost it is told, and has the older fence."""
+    """Acquires by asking again; the loser knows, and has the older fence."""
     server = start_redis()
     async with connect(server.url) as locks, connect(server.url) as others:
         held = await locks.mutex("kept", 1).acquire(lease=LEASE)
@@ -123,7 +123,7 @@ async def test_fences_rise_over_everything(start_redis: StartRedis) -> None:
 async def test_the_server_is_stopped_for_longer_than_it_may_be_silent(
     start_redis: StartRedis,
 ) -> None:
-    """SIGSTOP, SIGCONT: told in time, and whatever was on its way is undone."""
+    """SIGSTOP, SIGCONT: noticed in time, and whatever was on its way is undone."""
     server = start_redis()
     url = f"{server.url}?command_timeout=0.3"
     async with connect(url, connect_timeout=0.3, lease=20) as locks:
@@ -144,7 +144,7 @@ async def test_the_server_is_stopped_for_longer_than_it_may_be_silent(
 async def test_a_server_that_is_down(
     start_redis: StartRedis, timeout: float | None
 ) -> None:
-    """What was never sent is not uncertain: told after ``connect_timeout``."""
+    """A request never sent is not uncertain: it fails after ``connect_timeout``."""
     server = start_redis()
     async with connect(server.url, connect_timeout=0.3) as locks:
         await killed(server, locks)
@@ -157,7 +157,7 @@ async def test_a_server_that_is_down(
 
 
 @pytest.mark.parametrize("timeout", [0, 1.5, None])
-async def test_a_server_that_falls_silent_is_told_of_in_time(
+async def test_a_silent_server_is_noticed_in_time(
     start_redis: StartRedis, timeout: float | None
 ) -> None:
     """Nobody knows what it did; nobody is kept waiting for that."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.testing.history import Died, Event, Granted, Lost, Releasing, now
-from tests.faults.shared_store import LOOPS, Crowd
+from tests.faults.shared_store import LOOPS, WorkerProcesses
 from tests.faults.store_outages import Outage
 from tests.faults.workers import Fleet
 from tests.servers.process import until
@@ -61,12 +61,12 @@ def test_never_more_holders_than_permits(
 ) -> None:
     url, outage = site
     with Fleet(url, tmp_path, "tests.faults.permit_holder") as fleet:
-        crowd = Crowd(fleet)
+        workers = WorkerProcesses(fleet)
 
         def others_enter(but: str = "", seconds: float = PATIENCE) -> None:
             since = now()
             until(
-                lambda: any(g.process != but for g in crowd.granted(since)),
+                lambda: any(g.process != but for g in workers.granted(since)),
                 "a permit is given out",
                 seconds,
             )
@@ -105,10 +105,10 @@ def test_the_judge_sees_a_greater_limit(tmp_path: Path) -> None:
     """Control: processes that allow themselves one holder more."""
     url = f"sqlite:///{tmp_path}/locks.db"
     with Fleet(url, tmp_path, "tests.faults.permit_holder") as fleet:
-        crowd, since = Crowd(fleet), now()
+        workers, since = WorkerProcesses(fleet), now()
         for _ in range(2):
             fleet.start(limit=LIMIT + 1)
-        until(lambda: len(crowd.granted(since)) > 50, "fifty permits", PATIENCE)
+        until(lambda: len(workers.granted(since)) > 50, "fifty permits", PATIENCE)
         for name in fleet.names:
             fleet.kill(name)
         assert most_at_once(fleet.history()) > LIMIT

@@ -39,7 +39,7 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
     assert order == ["older", "newer"]
 
 
-def test_it_is_locked_until_the_last_one_has_left(tmp_path: Path) -> None:
+def test_the_file_is_locked_until_the_last_task_has_left(tmp_path: Path) -> None:
     """Two tasks on one thread, of one phase: who came first need not leave last."""
     file = FencedFile(tmp_path / "data")
     first, second = file.admitted(5), file.admitted(5)
@@ -52,7 +52,7 @@ def test_it_is_locked_until_the_last_one_has_left(tmp_path: Path) -> None:
     assert free(tmp_path)
 
 
-def test_who_leaves_by_another_thread_has_left(tmp_path: Path) -> None:
+def test_a_stay_ended_by_another_thread_has_ended(tmp_path: Path) -> None:
     file = FencedFile(tmp_path / "data")
     body = file.admitted(5)
     body.__enter__()
@@ -63,7 +63,7 @@ def test_who_leaves_by_another_thread_has_left(tmp_path: Path) -> None:
     assert free(tmp_path)
 
 
-def test_who_comes_while_another_thread_leaves_waits(
+def test_a_thread_that_comes_while_another_leaves_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stay that ends is not joined any more."""
@@ -94,7 +94,7 @@ def test_who_comes_while_another_thread_leaves_waits(
     assert came == ["then"]
 
 
-def test_who_gives_up_waiting_leaves_nothing_open(
+def test_a_cancelled_wait_leaves_no_file_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by a signal."""

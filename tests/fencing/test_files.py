@@ -82,14 +82,14 @@ def test_nobody_writes_through_a_link_laid_in_the_way(tmp_path: Path) -> None:
     assert victim.read_bytes() == b"precious"
 
 
-def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
+def test_a_file_left_by_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".data.new").write_bytes(b"longer than what comes")
     file = FencedFile(tmp_path / "data")
     file.write(5, b"short")
     assert file.read(5) == b"short"
 
 
-def test_what_cannot_be_put_in_its_place_does_not_stay(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_renamed_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with pytest.raises(IsADirectoryError):
         FencedFile(tmp_path / "data").write(5, b"x")
@@ -120,7 +120,7 @@ def test_a_body_that_fails_lets_the_next_one_in(tmp_path: Path) -> None:
         pass
 
 
-def test_who_is_inside_reads_and_writes(tmp_path: Path) -> None:
+def test_the_holder_of_a_fenced_file_reads_and_writes(tmp_path: Path) -> None:
     """A thread that waited for itself would wait for ever."""
     file = FencedFile(tmp_path / "data")
     with file.admitted(5):

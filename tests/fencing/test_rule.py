@@ -67,7 +67,7 @@ async def test_a_read_keeps_older_writers_out(cell: Cell) -> None:
 NONE: list[Any] = [-1, MAX_FENCE + 1, True, "7", 7.0, None]
 
 
-async def test_what_is_no_fence_and_the_highest_there_is(cell: Cell) -> None:
+async def test_bad_fences_and_the_highest_one(cell: Cell) -> None:
     for fence in NONE:
         with pytest.raises(BadFence):
             await cell.write(fence, 99)

@@ -122,7 +122,7 @@ async def engine(database: str) -> AsyncIterator[AsyncEngine]:
     await orm.engine.dispose()
 
 
-async def test_what_is_read_stays_until_the_commit(engine: AsyncEngine) -> None:
+async def test_a_read_row_stays_until_the_commit(engine: AsyncEngine) -> None:
     """A newer writer waits for the reader's transaction, an older one is refused."""
     async with AsyncSession(engine) as reader:
         row = await fenced_get(reader, Row, 1, 5)
@@ -150,7 +150,7 @@ async def change(engine: AsyncEngine, fence: int, value: int) -> None:
         row.value = value
 
 
-async def test_what_the_session_knew_is_read_anew(engine: AsyncEngine) -> None:
+async def test_a_row_known_to_the_session_is_read_anew(engine: AsyncEngine) -> None:
     async with AsyncSession(engine) as session:
         known = await session.get(Row, 1)
         await session.rollback()

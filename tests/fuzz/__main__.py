@@ -50,14 +50,14 @@ def run(name: str, seconds: int) -> int:
             f"-artifact_prefix={folder}/",
         ]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = ended.stdout + ended.stderr
+        output = ended.stdout + ended.stderr
         broken = [path for path in Path(folder).iterdir() if path.is_file()]
         for path in broken:
             data = path.read_bytes()
             kept = f"{path.name.partition('-')[0]}-{sha256(data).hexdigest()[:12]}"
             (CORPUS / name / kept).write_bytes(data)
-            print(told[-4000:], file=sys.stderr)
-    figures = [(pattern.findall(told) or ["?"])[-1] for pattern in FIGURES.values()]
+            print(output[-4000:], file=sys.stderr)
+    figures = [(pattern.findall(output) or ["?"])[-1] for pattern in FIGURES.values()]
     result = f"{len(broken)} broken" if broken or ended.returncode else "sound"
     print(f"| {name} | {' | '.join(figures)} | {result} |", flush=True)
     return ended.returncode

@@ -364,14 +364,14 @@ def check_pushed(found: PushedGrant) -> None:
 
 def notify(data: bytes) -> None:
     """A payload of NOTIFY, which any session may send."""
-    told: list[tuple[Any, ...]] = []
+    notified: list[tuple[Any, ...]] = []
     listener = object.__new__(Listener)
     listener._driver_loop = cast(
-        "Any", SimpleNamespace(tell=lambda *call: told.append(call))
+        "Any", SimpleNamespace(tell=lambda *call: notified.append(call))
     )
     listener._on_wake = listener._on_arrival = cast("Any", None)
     listener._notified(None, 1, "rwlock_c", text_of(data))
-    for _, kind, number, *more in told:
+    for _, kind, number, *more in notified:
         str(resource_from_row(kind, number).label)
         if len(more) == 2:
             woken(*more)

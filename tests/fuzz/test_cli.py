@@ -83,7 +83,7 @@ def test_json_says_each_name_whole(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_is_shown_can_be_shown_and_ended_alone(url: str, kind: str) -> None:
+def test_a_listed_lock_can_be_shown_and_broken_alone(url: str, kind: str) -> None:
     text = HOSTILE[kind]
     if len(text) > 60 or "\0" in text:
         return  # cut where it is stored, or no argument of a process
@@ -118,8 +118,8 @@ def test_labels_of_metrics_are_escaped(url: str) -> None:
         registry.register(StoreCollector(lambda: found, 60.0))
         return generate_latest(registry).decode()
 
-    told = asyncio.run(figures())
-    families = list(text_string_to_metric_families(told))
+    exported = asyncio.run(figures())
+    families = list(text_string_to_metric_families(exported))
     labels = {s.labels.get("type") for family in families for s in family.samples}
     assert {HOSTILE["label"], HOSTILE["resp"], HOSTILE["page"]} <= labels
 

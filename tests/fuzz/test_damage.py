@@ -43,7 +43,7 @@ def test_a_record_that_unpacks_to_far_more() -> None:
         decompress("z:" + base64.b64encode(packed).decode())
 
 
-def test_what_a_later_version_added_is_not_nested_deeper_than_can_be_written() -> None:
+def test_fields_of_later_versions_are_not_nested_too_deep() -> None:
     """A step would read such a record, and fail when it stores it again."""
     refused = []
     for depth in (1, 20, 49, 51, 100, 500, 900):

@@ -73,10 +73,10 @@ TEMPLATES = {
 def starlette_app(memory: FaultyMemory) -> Starlette:
     def route(path: str, template: str) -> Route:
         @of_starlette.hold(template, timeout=0)
-        async def told(request: Request) -> Response:
+        async def answer(request: Request) -> Response:
             return PlainTextResponse(of_starlette.get_held(request).resource)
 
-        return Route(path, told, methods=GET_AND_POST)
+        return Route(path, answer, methods=GET_AND_POST)
 
     async def fenced(request: Request) -> Response:
         return PlainTextResponse(str(of_starlette.get_fence(request)))
@@ -92,12 +92,12 @@ def fastapi_app(memory: FaultyMemory) -> FastAPI:
     of_fastapi.add_locks(app, connect(memory))
 
     def route(path: str, template: str) -> None:
-        async def told(held: Held) -> str:
+        async def answer(held: Held) -> str:
             return held.resource
 
         dependency = of_fastapi.hold(template, timeout=0)
-        told.__annotations__["held"] = Annotated[Held, dependency]
-        app.api_route(path, methods=GET_AND_POST)(told)
+        answer.__annotations__["held"] = Annotated[Held, dependency]
+        app.api_route(path, methods=GET_AND_POST)(answer)
 
     for path, template in TEMPLATES.items():
         route(path, template)
@@ -120,10 +120,10 @@ def litestar_app(memory: FaultyMemory) -> litestar.Litestar:
 
     def holding(path: str, template: str) -> Any:  # noqa: ANN401
         @of_litestar.hold(template, timeout=0)
-        async def told(request: AnyRequest) -> str:
+        async def answer(request: AnyRequest) -> str:
             return of_litestar.get_held(request).resource
 
-        return route(path, told)
+        return route(path, answer)
 
     async def fenced(request: AnyRequest) -> str:
         return str(of_litestar.get_fence(request))
@@ -142,11 +142,11 @@ def aiohttp_app(memory: FaultyMemory) -> web.Application:
 
     def route(path: str, template: str) -> None:
         @of_aiohttp.hold(template, timeout=0)
-        async def told(request: web.Request) -> web.Response:
+        async def answer(request: web.Request) -> web.Response:
             return web.Response(text=of_aiohttp.get_held(request).resource)
 
         for method in GET_AND_POST:
-            app.router.add_route(method, path, told)
+            app.router.add_route(method, path, answer)
 
     async def fenced(request: web.Request) -> web.Response:
         return web.Response(text=str(of_aiohttp.get_fence(request)))
@@ -171,10 +171,10 @@ def flask_app(memory: FaultyMemory) -> Flask:
 
     def route(path: str, template: str) -> None:
         @of_flask.hold(template, timeout=0)
-        def told(**_: str) -> str:
+        def answer(**_: str) -> str:
             return of_flask.get_held().resource
 
-        app.add_url_rule(angled(path), path, told, methods=GET_AND_POST)
+        app.add_url_rule(angled(path), path, answer, methods=GET_AND_POST)
 
     for each in TEMPLATES.items():
         route(*each)
@@ -191,14 +191,14 @@ def django_urls(*, with_async: bool) -> tuple[Any, ...]:
         holding = of_django.hold(template, timeout=0)
 
         @holding
-        def told(request: HttpRequest, **_: str) -> HttpResponse:
+        def answer(request: HttpRequest, **_: str) -> HttpResponse:
             return HttpResponse(of_django.get_held(request).resource)
 
         @holding
-        async def told_async(request: HttpRequest, **_: str) -> HttpResponse:
+        async def answer_async(request: HttpRequest, **_: str) -> HttpResponse:
             return HttpResponse(of_django.get_held(request).resource)
 
-        view: Any = told_async if with_async else told
+        view: Any = answer_async if with_async else answer
         return django_path(angled(path).removeprefix("/"), view)
 
     def fenced(request: HttpRequest) -> HttpResponse:
@@ -559,6 +559,8 @@ def test_a_lock_that_is_held_is_held_by_each_spelling(site: Site, path: bytes) -
 @pytest.mark.parametrize(
     ("query", "body"), [(b"id=%37", b""), (b"%69d=7", b""), (b"", b'{"id": 7}')]
 )
-def test_and_by_query_and_body(site: Site, query: bytes, body: bytes) -> None:
+def test_a_lock_is_busy_by_query_and_by_body(
+    site: Site, query: bytes, body: bytes
+) -> None:
     path = b"/body" if body else b"/query"
     assert site.ask(Sent(path, query, USUAL, body)) == 423

@@ -25,7 +25,7 @@ def files(name: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_was_kept(name: str) -> None:
+def test_kept_inputs_break_no_promise(name: str) -> None:
     """Inputs that broke a promise once, or reached what others do not."""
     assert files(name)
     for path in files(name):

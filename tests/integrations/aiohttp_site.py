@@ -12,14 +12,14 @@ from aiorwlock_remote.integrations.aiohttp import (
     get_locks,
     hold,
 )
-from tests.integrations.desk import Desk
+from tests.integrations.account import Account
 
 writing = hold("invoice:{id:int}", timeout=300, reason="secret")
 reading = hold("invoice:{id:int}", mode="read", timeout=300)
 briefly = hold("invoice:{id:int}", timeout=0.2, reason="secret")
 
 
-def make(connecting: Connecting, desk: Desk) -> web.Application:
+def make(connecting: Connecting, account: Account) -> web.Application:
     """Every way in that the tests need."""
     routes = web.RouteTableDef()
 
@@ -27,7 +27,7 @@ def make(connecting: Connecting, desk: Desk) -> web.Application:
     @writing
     async def pay(request: web.Request) -> web.Response:
         get_held(request).check()
-        paid = await desk.pay(float(request.query.get("work", "0")))
+        paid = await account.pay(float(request.query.get("work", "0")))
         return web.json_response({"paid": paid})
 
     @routes.view("/invoices/{id}/stay")
@@ -41,7 +41,7 @@ def make(connecting: Connecting, desk: Desk) -> web.Application:
             return await self._stay()
 
         async def _stay(self) -> web.Response:
-            await desk.stay()
+            await account.stay()
             return web.json_response({"fence": get_held(self.request).fence})
 
     @routes.post("/invoices/{id}/brief")
@@ -55,7 +55,7 @@ def make(connecting: Connecting, desk: Desk) -> web.Application:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(f"{get_held(request).fence}\n".encode())
-        await desk.stay()
+        await account.stay()
         await response.write(b"end\n")
         return response
 
@@ -70,20 +70,20 @@ def make(connecting: Connecting, desk: Desk) -> web.Application:
         async with get_locks(request).mutex("invoice", request.match_info["id"]):
             raise AssertionError
 
-    _more(routes, desk)
+    _more(routes, account)
     app = web.Application()
     add_locks(app, connecting)
     app.add_routes(routes)
     return app
 
 
-def _more(routes: web.RouteTableDef, desk: Desk) -> None:
+def _more(routes: web.RouteTableDef, account: Account) -> None:
     @routes.put("/invoices/{id}/fenced")
     async def fenced(request: web.Request) -> web.Response:
         fence = get_fence(request)
-        if fence < desk.highest:
-            raise StaleFence(resource="invoice", fence=fence, highest=desk.highest)
-        desk.highest = fence
+        if fence < account.highest:
+            raise StaleFence(resource="invoice", fence=fence, highest=account.highest)
+        account.highest = fence
         return web.json_response({"fence": fence})
 
     @routes.post("/invoices/{id}/upload")

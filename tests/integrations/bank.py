@@ -22,7 +22,7 @@ class Bank:
     def __init__(self) -> None:
         self.total = 0
         self.reads = 0
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.committing = asyncio.Event()
         self.locks: Locks | None = None
         self.held: Held | None = None
@@ -76,7 +76,7 @@ class Transaction:
         if self._written is not None:
             await self._bank.at_commit()
             self._bank.total, self._written = self._written, None
-            self._bank.told.append("committed")
+            self._bank.events.append("committed")
 
     async def used(self) -> AsyncIterator[Transaction]:
         """The usual dependency: commit, or roll back after an error."""

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from aiorwlock_remote import Connecting, Held, StaleFence
 from aiorwlock_remote.integrations.fastapi import FenceDep, LocksDep, add_locks, hold
-from tests.integrations.desk import Desk
+from tests.integrations.account import Account
 
 Writing = Annotated[Held, hold("invoice:{id:int}", timeout=300, reason="secret")]
 Reading = Annotated[Held, hold("invoice:{id:int}", mode="read", timeout=300)]
@@ -18,23 +18,23 @@ Briefly = Annotated[Held, hold("invoice:{id:int}", timeout=0.2, reason="secret")
 Streaming = Annotated[Held, hold("invoice:{id:int}", scope="request")]
 
 
-def make(connecting: Connecting, desk: Desk) -> FastAPI:
+def make(connecting: Connecting, account: Account) -> FastAPI:
     """Every way in that the tests need."""
     routes = APIRouter(prefix="/invoices/{id}")
 
     @routes.post("/pay")
     async def pay(id: int, held: Writing, work: float = 0) -> dict[str, int]:  # noqa: A002
         held.check()
-        return {"invoice": id, "paid": await desk.pay(work)}
+        return {"invoice": id, "paid": await account.pay(work)}
 
     @routes.get("/stay")
     async def read(held: Reading) -> dict[str, int]:
-        await desk.stay()
+        await account.stay()
         return {"fence": held.fence}
 
     @routes.post("/stay")
     async def stay(held: Writing) -> dict[str, int]:
-        await desk.stay()
+        await account.stay()
         return {"fence": held.fence}
 
     @routes.post("/brief")
@@ -45,7 +45,7 @@ def make(connecting: Connecting, desk: Desk) -> FastAPI:
     async def stream(held: Streaming) -> StreamingResponse:
         async def body() -> AsyncIterator[str]:
             yield f"{held.fence}\n"
-            await desk.stay()
+            await account.stay()
             yield "end\n"
 
         return StreamingResponse(body())
@@ -59,19 +59,19 @@ def make(connecting: Connecting, desk: Desk) -> FastAPI:
         async with locks.mutex("invoice", id):
             raise AssertionError(held)
 
-    _more(routes, desk)
+    _more(routes, account)
     app = FastAPI()
     add_locks(app, connecting)
     app.include_router(routes)
     return app
 
 
-def _more(routes: APIRouter, desk: Desk) -> None:
+def _more(routes: APIRouter, account: Account) -> None:
     @routes.put("/fenced")
     async def fenced(fence: FenceDep) -> dict[str, int]:
-        if fence < desk.highest:
-            raise StaleFence(resource="invoice", fence=fence, highest=desk.highest)
-        desk.highest = fence
+        if fence < account.highest:
+            raise StaleFence(resource="invoice", fence=fence, highest=account.highest)
+        account.highest = fence
         return {"fence": fence}
 
     @routes.post("/upload")

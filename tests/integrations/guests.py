@@ -1,4 +1,4 @@
-"""The same application in both frameworks, served for real, and what is at its door."""
+"""The same application in both frameworks, served for real, and its shared account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aiohttp import web
 
 from aiorwlock_remote import LockInfo, Locks, connect
 from tests.integrations import aiohttp_site, fastapi_site
-from tests.integrations.desk import Desk
+from tests.integrations.account import Account
 
 SERVERS = ("fastapi-h11", "fastapi-httptools", "fastapi-hypercorn", "aiohttp")
 WITHIN = 60.0
@@ -35,7 +35,7 @@ class Guest:
 
     http: httpx.AsyncClient
     locks: Locks
-    desk: Desk
+    account: Account
     port: int
     lines: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -89,16 +89,16 @@ async def served(
     server: str, url: str, *, outside: str = "", lease: float = 30
 ) -> AsyncIterator[Guest]:
     """``outside``: the store's URL for the one who looks, if it is another."""
-    desk = Desk()
+    account = Account()
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
         connecting = connect(url, lease=lease)
         if server == "aiohttp":
-            app = aiohttp_site.make(connecting, desk)
+            app = aiohttp_site.make(connecting, account)
             running = serve_aiohttp(app, sock)
         else:
-            asgi = fastapi_site.make(connecting, desk)
+            asgi = fastapi_site.make(connecting, account)
             running = serve_asgi(asgi, sock, server.removeprefix("fastapi-"))
         limits = httpx.Limits(max_connections=500, max_keepalive_connections=0)
         async with (
@@ -111,7 +111,7 @@ async def served(
                 trust_env=False,
             ) as http,
         ):
-            guest = Guest(http, locks, desk, port)
+            guest = Guest(http, locks, account, port)
             yield guest
             for line in guest.lines:
                 line.close()

@@ -1,4 +1,4 @@
-"""An application for test_stopping.py: `python stopping_app.py SERVER PORT`."""
+"""An application for test_server_shutdown.py: `python stopping_app.py SERVER PORT`."""
 
 from __future__ import annotations
 

@@ -49,14 +49,14 @@ async def refused(app: web.Application) -> str:
 
 
 @numbered
-async def told(request: web.Request) -> web.Response:
+async def number_handler(request: web.Request) -> web.Response:
     return web.Response(text=get_held(request).resource)
 
 
 @pytest.mark.parametrize("path", ["/orders", "/orders/{order}", r"/{x:\d+}"])
 async def test_a_part_that_the_path_does_not_have(path: str) -> None:
     app = with_locks()
-    app.router.add_get(path, told)
+    app.router.add_get(path, number_handler)
     assert "needs {id}" in await refused(app)
 
 
@@ -64,7 +64,7 @@ async def test_views_and_decorators_above_are_examined_too() -> None:
     class View(web.View):
         @numbered
         async def get(self) -> web.Response:
-            return await told(self.request)
+            return await number_handler(self.request)
 
     app = with_locks()
     app.router.add_view("/views/{other}", View)
@@ -118,7 +118,7 @@ async def test_two_applications_with_and_without_a_hold() -> None:
 
 async def test_applications_in_applications_share_the_locks_and_the_answers() -> None:
     app, below = with_locks(), web.Application()
-    below.router.add_get(r"/orders/{id:\d+}", told)
+    below.router.add_get(r"/orders/{id:\d+}", number_handler)
     app.add_subapp("/shop", below)
     async with started(app) as http:
         assert (await http.get("/shop/orders/007")).text == "order/7"
@@ -127,7 +127,7 @@ async def test_applications_in_applications_share_the_locks_and_the_answers() ->
         assert answer.status_code == 423
         assert answer.headers["content-type"].startswith("application/problem+json")
     bad = web.Application()
-    bad.router.add_get("/orders", told)
+    bad.router.add_get("/orders", number_handler)
     app = with_locks()
     app.add_subapp("/shop", bad)
     assert "needs {id}" in await refused(app)
@@ -194,17 +194,17 @@ async def test_only_coroutine_functions() -> None:
             return web.Response()
 
     bad: Any
-    for bad in (plain, parts, View, None, 5, "told", lambda _: None):
+    for bad in (plain, parts, View, None, 5, "text", lambda _: None):
         with pytest.raises(ConfigurationError, match="no coroutine function"):
             numbered(bad)
     with pytest.raises(ConfigurationError, match="without a request"):
-        await cast("Any", told)(5)
+        await cast("Any", number_handler)(5)
 
 
 async def test_options_that_do_not_go_with_the_locks_are_no_missing_page() -> None:
     app = web.Application()
     add_locks(app, connect("memory://", lease=2))
-    app.router.add_get("/{id}", hold("order:{id:int}", margin=5)(told))
+    app.router.add_get("/{id}", hold("order:{id:int}", margin=5)(number_handler))
     async with started(app) as http:
         assert (await http.get("/7")).status_code == 500
         assert (await http.get("/x")).status_code == 404
@@ -236,7 +236,7 @@ async def test_locks_are_added_once() -> None:
 
 
 @pytest.mark.parametrize("given", ["sqlite:///x.db", connect, None], ids=type)
-async def test_what_is_no_connect(given: object) -> None:
+async def test_add_locks_without_connect_is_refused(given: object) -> None:
     with pytest.raises(ConfigurationError, match=r"add_locks\(app, connect\(…\)\)"):
         add_locks(web.Application(), given)  # type: ignore[arg-type]
 
@@ -251,20 +251,20 @@ async def test_without_locks_or_without_a_hold_it_is_a_bug() -> None:
 
     app = web.Application()
     app.router.add_get("/", unheld)
-    app.router.add_get("/{id}", told)
+    app.router.add_get("/{id}", number_handler)
     async with started(app) as http:
         assert (await http.get("/")).status_code == 200
         assert (await http.get("/7")).status_code == 500
 
 
 async def test_the_handler_keeps_its_name_and_signature() -> None:
-    assert told.__name__ == "told"
-    assert hold("a:b", mode="read")(told).__doc__ == told.__doc__
+    assert number_handler.__name__ == "number_handler"
+    assert hold("a:b", mode="read")(number_handler).__doc__ == number_handler.__doc__
 
 
 @pytest.mark.parametrize("ends", ["by itself", "with a code"])
 async def test_a_websocket_whose_lock_is_lost(ends: str) -> None:
-    """Its client is told that it is not at its end, unless the handler says so."""
+    """Its client learns that it is not at its end, unless the handler says so."""
 
     @numbered
     async def talk(request: web.Request) -> web.StreamResponse:

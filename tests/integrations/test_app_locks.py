@@ -92,7 +92,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @each
-async def test_it_starts_without_its_store_and_connects_later(
+async def test_an_application_starts_without_its_store_and_connects_later(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -131,7 +131,7 @@ async def test_by_default_it_does_not_start(serve: Serve) -> None:
 
 
 @each
-async def test_it_ends_without_its_store(serve: Serve) -> None:
+async def test_an_application_ends_without_its_store(serve: Serve) -> None:
     store = FaultyMemory()
     with store.down():
         async with serve(store, False):
@@ -248,7 +248,7 @@ async def test_an_end_during_an_attempt_leaves_nothing() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_it_may_start_again() -> None:
+async def test_an_application_may_start_again() -> None:
     store = FaultyMemory()
     app_locks = AppLocks(connect(store), required=False)
     for down in (False, True, False):

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 
-class Desk(OccupancyRecord):
+class KeyedRecord(OccupancyRecord):
     """As users have it: with Django's own key."""
 
     class Meta(OccupancyRecord.Meta):
@@ -80,17 +80,17 @@ async def test_a_model_as_users_have_it(tmp_path: Path) -> None:
 
     def make() -> None:
         with connections[alias].schema_editor() as editor:
-            editor.create_model(Desk)
+            editor.create_model(KeyedRecord)
 
     await sync_to_async(make)()
-    desks = occupancies(Desk, database=alias)
-    async with desks.occupy(BOOK, who="alice"):
-        row = await Desk.objects.using(alias).aget()
+    records = occupancies(KeyedRecord, database=alias)
+    async with records.occupy(BOOK, who="alice"):
+        row = await KeyedRecord.objects.using(alias).aget()
         assert (row.object, row.status, row.pk) == ("book:42", "using", 1)
         assert str(row).startswith("book:42 using alice,")
         with pytest.raises(LockBusy, match="alice"):
-            await desks.occupy(BOOK)
-    assert not await Desk.objects.using(alias).aexists()
+            await records.occupy(BOOK)
+    assert not await KeyedRecord.objects.using(alias).aexists()
     await close(alias)
 
 
@@ -101,31 +101,33 @@ class Elsewhere:
         self.alias = alias
 
     def db_for_write(self, model: type[models.Model], **_: object) -> str | None:
-        return self.alias if model is Desk else None
+        return self.alias if model is KeyedRecord else None
 
     def db_for_read(self, model: type[models.Model], **_: object) -> str | None:
-        return "replica" if model is Desk else None
+        return "replica" if model is KeyedRecord else None
 
 
 async def test_the_routers_are_asked_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time; records are read where they are written."""
-    desks = occupancies(Desk)
+    records = occupancies(KeyedRecord)
     for name in ("one", "other"):
         alias = database(f"sqlite:///{tmp_path}/{name}.sqlite3")
         monkeypatch.setattr(router, "routers", [Elsewhere(alias)])
 
         def make(alias: str = alias) -> None:
             with connections[alias].schema_editor() as editor:
-                editor.create_model(Desk)
+                editor.create_model(KeyedRecord)
 
         await sync_to_async(make)()
-        async with desks.occupy(BOOK, who="alice") as occupied:
-            assert await Desk.objects.using(alias).filter(status="using").aexists()
-            assert await desks.try_occupy(BOOK) is None
+        async with records.occupy(BOOK, who="alice") as occupied:
+            assert (
+                await KeyedRecord.objects.using(alias).filter(status="using").aexists()
+            )
+            assert await records.try_occupy(BOOK) is None
             await occupied.extend()
-        assert not await Desk.objects.using(alias).aexists()
+        assert not await KeyedRecord.objects.using(alias).aexists()
         await close(alias)
 
 
@@ -160,21 +162,21 @@ async def test_where_nothing_is_committed_nobody_would_see_it(
             assert await books.try_occupy(BOOK) is None
 
 
-async def test_what_is_missing(tmp_path: Path) -> None:
+async def test_missing_tables_are_reported(tmp_path: Path) -> None:
     alias = database(f"sqlite:///{tmp_path}/empty.sqlite3")
     with pytest.raises(Unsupported, match=r"manage\.py migrate tests"):
-        await occupancies(Desk, database=alias).occupy(BOOK)
+        await occupancies(KeyedRecord, database=alias).occupy(BOOK)
     await close(alias)
     with pytest.raises(ConfigurationError, match="no field who"):
         occupancies(Bare)
     with pytest.raises(ConfigurationError, match="nowhere"):
-        await occupancies(Desk, database="nowhere").occupy(BOOK)
+        await occupancies(KeyedRecord, database="nowhere").occupy(BOOK)
     with pytest.raises(ConfigurationError):
-        occupancies(Desk, using_age=0)
+        occupancies(KeyedRecord, using_age=0)
 
 
 async def test_a_server_that_is_not_there() -> None:
     alias = database(f"postgresql://postgres@{IP}:{free_port()}/postgres")
     with pytest.raises(BackendUnavailable):
-        await occupancies(Desk, database=alias).occupy(BOOK)
+        await occupancies(KeyedRecord, database=alias).occupy(BOOK)
     await close(alias)

@@ -32,7 +32,7 @@ class Plain(models.Model):
         managed = False
 
 
-async def test_what_cannot_be_locked(django_shop: DjangoSite) -> None:
+async def test_rows_that_cannot_be_locked_are_refused(django_shop: DjangoSite) -> None:
     alias = database(django_shop.url)
     with pytest.raises(ConfigurationError, match="has no field"):
         row_lock(Plain, 1, database=alias)

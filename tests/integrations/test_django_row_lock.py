@@ -84,10 +84,10 @@ async def test_saving_leaves_the_lock_alone(
     await close(alias)
 
 
-async def test_who_waits_elsewhere_is_told(
+async def test_waiters_of_another_process_are_notified(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row lock of ``connect`` that does not look: told by Django's release."""
+    """A row lock of ``connect`` that does not look: woken by Django's release."""
     never_look_again(monkeypatch)
     with postgresql_site(tables) as site:
         async with opened(DjangoSite(site.plain, tables)) as django_lock:

@@ -302,7 +302,7 @@ def test_a_view_without_a_transaction_stays_so(race: Race, where: str) -> None:
 
 
 @pytest.mark.parametrize("savepoint", [False, True])
-def test_what_is_refused(race: Race, *, savepoint: bool) -> None:
+def test_unsupported_uses_are_refused(race: Race, *, savepoint: bool) -> None:
     """In any depth, and nothing is acquired."""
     locks = get_locks()
     pair = locks.rwlock(*LOCK)

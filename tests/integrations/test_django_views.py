@@ -252,7 +252,7 @@ async def test_one_connection_for_all_async_views(store: FaultyMemory) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_start_that_fails_is_told(store: FaultyMemory) -> None:
+async def test_a_failed_start_is_reported(store: FaultyMemory) -> None:
     server = Server()
     with store.down():
         running = await server.runs(add_locks(get_asgi_application()))  # type: ignore[arg-type]
@@ -263,7 +263,9 @@ async def test_a_start_that_fails_is_told(store: FaultyMemory) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_who_waits_is_let_go(store: FaultyMemory, why: str) -> None:
+async def test_waiting_requests_end_at_a_shutdown(
+    store: FaultyMemory, why: str
+) -> None:
     app: Any = add_locks(get_asgi_application())  # type: ignore[arg-type]
     server = Server()
     running = await server.runs(app)

@@ -51,7 +51,7 @@ def test_a_connection_that_was_closed_before(
     assert closed.nothing_done == nothing_done
 
 
-def test_what_a_driver_refuses_by_itself_was_not_asked() -> None:
+def test_a_statement_refused_by_the_driver_was_not_sent() -> None:
     """A value that it has no word for, say."""
     refused = psycopg.ProgrammingError("cannot adapt type 'object'")
     assert isinstance(

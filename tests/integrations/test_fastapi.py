@@ -263,7 +263,7 @@ async def test_a_websocket_gets_the_locks_themselves() -> None:
 
 @pytest.mark.parametrize("state", ["before", "open", "closed"])
 async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
-    """Its client is told that it is not at its end."""
+    """Its client learns that it is not at its end."""
     app = with_locks()
 
     @app.websocket("/orders")
@@ -282,9 +282,9 @@ async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
     scope = scope_of("/orders", type="websocket", subprotocols=[])
     async with started(app):
         await line.calls(app, {**scope, "extensions": {"websocket.http.response": {}}})
-    told = [message.get("status", message.get("code")) for message in line.answer]
+    sent = [message.get("status", message.get("code")) for message in line.answer]
     assert (
-        told
+        sent
         == {
             "before": [503, None],
             "open": [None, 1013],
@@ -313,22 +313,22 @@ async def test_a_handler_of_the_users_goes_before() -> None:
     assert (answer.status_code, answer.text) == (599, "forced")
 
 
-async def test_a_handler_in_a_thread_is_told_when_it_is_done() -> None:
+async def test_a_loss_is_raised_when_a_handler_in_a_thread_is_done() -> None:
     app = FastAPI()
     add_locks(app, connect("memory://", lease=2))
-    told: list[str | None] = []
+    reported: list[str | None] = []
 
     @app.get("/orders/{id}")
     def get(held: Numbered) -> str:
         anyio.from_thread.run(break_all, app)
         while held.lost is None:
             time.sleep(0.01)
-        told.append(held.lost)
-        return "nobody is told this"
+        reported.append(held.lost)
+        return "nobody gets this"
 
     async with started(app) as http:
         assert (await http.get("/orders/7")).status_code == 503
-    assert told == ["forced"]
+    assert reported == ["forced"]
 
 
 async def break_all(app: FastAPI) -> None:
@@ -363,7 +363,7 @@ async def test_locks_are_added_once() -> None:
 
 
 @pytest.mark.parametrize("given", ["sqlite:///x.db", connect, None], ids=type)
-async def test_what_is_no_connect(given: object) -> None:
+async def test_add_locks_without_connect_is_refused(given: object) -> None:
     with pytest.raises(ConfigurationError, match=r"add_locks\(app, connect\(…\)\)"):
         add_locks(FastAPI(), given)  # type: ignore[arg-type]
 
@@ -402,7 +402,7 @@ async def test_a_bad_path_parameter_is_reported_once() -> None:
     assert answers[0].json() == answers[1].json() == answers[2].json()
 
 
-async def test_a_decorator_is_told_what_it_is() -> None:
+async def test_hold_as_a_decorator_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a dependency, not a decorator"):
 
         @hold("order:{id}")  # type: ignore[operator]
@@ -431,10 +431,10 @@ async def test_openapi_knows_what_is_answered() -> None:
         outer = (await http.get("/openapi.json")).json()["paths"]
         inner = (await http.get("/below/openapi.json")).json()["paths"]
     assert outer == app.openapi()["paths"]
-    told = outer["/orders/{id}"]["get"]["responses"]
-    assert set(told) == {"200", "422", "423", "503"}
-    assert told["423"]["description"] == "mine"
-    assert "Retry-After" in told["503"]["headers"]
+    responses = outer["/orders/{id}"]["get"]["responses"]
+    assert set(responses) == {"200", "422", "423", "503"}
+    assert responses["423"]["description"] == "mine"
+    assert "Retry-After" in responses["503"]["headers"]
     assert set(outer["/eu/shop/close"]["post"]["responses"]) == {"200", "423", "503"}
     assert set(outer["/free"]["get"]["responses"]) == {"200"}
     assert set(inner["/orders/{id}"]["put"]["responses"]) >= {"423", "503"}

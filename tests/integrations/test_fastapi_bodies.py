@@ -24,7 +24,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 class Shop:
-    """An application whose handler reads its body when it is told to."""
+    """An application whose handler reads its body on demand."""
 
     def __init__(self) -> None:
         self.app = FastAPI()
@@ -95,7 +95,7 @@ async def test_messages_come_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1000), (1400, 1000), (300_000, 3)])
-async def test_what_is_read_ahead_is_bounded(size: int, count: int) -> None:
+async def test_the_body_read_ahead_is_bounded(size: int, count: int) -> None:
     shop, line = Shop(), Line(*parts(size, count))
     most = MAX_READ_AHEAD // (size + MESSAGE_SIZE) + 1
     async with shop.served() as clients:
@@ -111,7 +111,7 @@ async def test_what_is_read_ahead_is_bounded(size: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("more", [True, False])
-async def test_who_leaves_is_noticed_within_the_body(*, more: bool) -> None:
+async def test_a_disconnect_is_noticed_within_the_body(*, more: bool) -> None:
     shop, line = Shop(), Line(part(b"abc", more=more))
     async with shop.served() as clients, shop.held():
         clients.start_soon(calls, shop, line)
@@ -122,7 +122,7 @@ async def test_who_leaves_is_noticed_within_the_body(*, more: bool) -> None:
     assert not shop.inside.is_set()
 
 
-async def test_who_has_left_before_waits_for_nothing() -> None:
+async def test_a_disconnected_client_waits_for_no_lock() -> None:
     """The application has read that already; some servers say it only once."""
     shop, line = Shop(), Line(LEAVES)
 

@@ -118,7 +118,7 @@ async def test_bodies_and_hangups_through_other_middlewares(*, outside: bool) ->
             assert (await sending).json() == len(data)
 
 
-async def test_who_comes_later_is_423_as_well() -> None:
+async def test_a_later_request_is_423_as_well() -> None:
     """The store is well: it was asked for the first one, a moment ago."""
     app = with_locks()
 

@@ -178,7 +178,7 @@ def test_an_error_that_no_retry_mends_is_501() -> None:
     assert app.test_client().post("/orders/7").status_code == 501
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_uses_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="no locks can be opened"):
         add_locks(Flask(__name__), "sqlite:///x.db")  # type: ignore[arg-type]
     app = an_app(lambda: connect("memory://"))

@@ -40,7 +40,7 @@ def an_app() -> Flask:
 
     @app.errorhandler(ValueError)
     def answer(_error: ValueError) -> tuple[str, int]:
-        return "told", 409
+        return "lost", 409
 
     return app
 
@@ -143,7 +143,7 @@ def test_a_teardown_that_fails_releases(app: Flask, where: str) -> None:
     @getattr(app, where)  # type: ignore[untyped-decorator]
     def fail(_error: BaseException | None) -> None:
         for seen in get_locks(app).list():
-            get_locks(app).force_release(seen, reason="its loss is told to nobody")
+            get_locks(app).force_release(seen, reason="its loss is reported to nobody")
         raise RuntimeError("the commit was refused")
 
     with pytest.raises(RuntimeError, match="refused"):
@@ -172,18 +172,18 @@ def test_lost_in_a_teardown_is_503(app: Flask) -> None:
     assert "X-Paid" not in answer.headers
 
 
-def test_lost_in_the_view_is_told_to_its_application(app: Flask) -> None:
+def test_a_loss_in_the_view_is_raised_to_its_application(app: Flask) -> None:
     """To a handler of its own, before the functions that commit."""
-    told: list[str] = []
+    reported: list[str] = []
 
     @app.errorhandler(LockLost)
     def answer(error: LockLost) -> tuple[str, int]:
-        told.append(str(error.reason))
+        reported.append(str(error.reason))
         return "lost", 500
 
     @app.teardown_request
     def end(_error: BaseException | None) -> None:
-        told.append("end")
+        reported.append("end")
 
     @app.post("/<int:id>")
     @locked
@@ -195,7 +195,7 @@ def test_lost_in_the_view_is_told_to_its_application(app: Flask) -> None:
         return str(id)
 
     assert app.test_client().post("/7").text == "lost"
-    assert told == ["forced", "end"]
+    assert reported == ["forced", "end"]
 
 
 def test_a_loss_is_not_put_in_place_of_an_error(app: Flask) -> None:

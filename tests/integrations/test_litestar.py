@@ -150,7 +150,7 @@ async def test_the_store_is_down_and_back() -> None:
 
 
 @pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_who_waits_is_let_go(why: str) -> None:
+async def test_waiting_requests_end_at_a_shutdown(why: str) -> None:
     app: Any = an_app()
     async with app.lifespan(), get_locks(app).mutex("order", 7):
         line = Line(part(b"", more=False))
@@ -176,7 +176,7 @@ async def test_a_handler_of_the_users_goes_before() -> None:
     assert (answer.status_code, answer.text) == (599, "forced")
 
 
-async def test_what_does_not_fit_is_refused() -> None:
+async def test_a_template_that_does_not_fit_its_route_is_refused() -> None:
     @get("/orders/{other:int}")
     @hold("order:{id:int}")
     async def misnamed(request: AnyRequest) -> None: ...

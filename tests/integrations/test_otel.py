@@ -78,7 +78,7 @@ async def test_a_block(
     assert wait.end_time <= hold.start_time
 
 
-async def test_what_is_not_obtained(
+async def test_an_attempt_without_a_grant(
     locks: Locks, exported: InMemorySpanExporter
 ) -> None:
     await fail_thrice(locks.mutex("order", 1))
@@ -134,7 +134,7 @@ def numbers(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], fl
 ORDER = "order", "write"
 
 
-async def test_what_is_so_now(locks: Locks, reader: InMemoryMetricReader) -> None:
+async def test_the_current_gauges(locks: Locks, reader: InMemoryMetricReader) -> None:
     mutex = locks.mutex("order", 1)
 
     async def wait() -> None:
@@ -160,7 +160,9 @@ async def test_what_is_so_now(locks: Locks, reader: InMemoryMetricReader) -> Non
     assert numbers(reader, "rwlock.store.unreachable") == {(): 0}
 
 
-async def test_durations(locks: Locks, reader: InMemoryMetricReader) -> None:
+async def test_durations_of_attempts(
+    locks: Locks, reader: InMemoryMetricReader
+) -> None:
     await fail_thrice(locks.mutex("order", 1))
     outcomes = ("busy", "timeout", "cancelled", "obtained")
     waits = numbers(reader, "rwlock.wait.duration")
@@ -174,7 +176,9 @@ async def test_durations(locks: Locks, reader: InMemoryMetricReader) -> None:
 
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")
-async def test_failures(observer: OtelObserver, reader: InMemoryMetricReader) -> None:
+async def test_failed_requests_are_counted(
+    observer: OtelObserver, reader: InMemoryMetricReader
+) -> None:
     away = BackendUnavailable(what="away")
     observer.replied("Acquire", 0.1, away)
     assert numbers(reader, "rwlock.request.duration") == {

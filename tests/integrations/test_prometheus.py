@@ -246,7 +246,7 @@ def worker(folder: Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.only_on("asyncio", "no loop of this process has a part in it")
-async def test_what_a_killed_worker_held_counts_no_more(tmp_path: Path) -> None:
+async def test_locks_of_a_killed_worker_count_no_more(tmp_path: Path) -> None:
     oldest = "rwlock_oldest_held_timestamp_seconds"
     with ExitStack() as stack:
         first, second = [stack.enter_context(worker(tmp_path)) for _ in range(2)]

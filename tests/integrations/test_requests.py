@@ -31,7 +31,7 @@ async def guest(server: str, tmp_path: Path) -> AsyncIterator[Guest]:
 
 
 @pytest_asyncio.fixture
-async def told_soon(server: str, tmp_path: Path) -> AsyncIterator[Guest]:
+async def answered_soon(server: str, tmp_path: Path) -> AsyncIterator[Guest]:
     """A loss is found at the next renewal: after a third of the lease."""
     async with served(server, f"sqlite:///{tmp_path}/locks.db", lease=2) as guest:
         yield guest
@@ -55,14 +55,14 @@ async def test_two_hundred_at_once_lose_no_update(guest: Guest) -> None:
     answers = await asyncio.gather(*map(pay, range(REQUESTS)))
     assert [answer.status_code for answer in answers] == [200] * REQUESTS
     assert sorted(a.json()["paid"] for a in answers) == [*range(1, REQUESTS + 1)]
-    assert guest.desk.most_inside == 1
+    assert guest.account.most_inside == 1
     await guest.nothing_left()
 
 
 @both
 async def test_the_control_without_a_lock_loses_updates(guest: Guest) -> None:
-    await asyncio.gather(*(guest.desk.pay(0.002) for _ in range(20)))
-    assert guest.desk.paid < 20
+    await asyncio.gather(*(guest.account.pay(0.002) for _ in range(20)))
+    assert guest.account.paid < 20
 
 
 @both
@@ -72,11 +72,11 @@ async def test_readers_are_in_together_and_keep_a_writer_out(guest: Guest) -> No
     ]
 
     async def together() -> bool:
-        return guest.desk.inside == 5
+        return guest.account.inside == 5
 
     await until(together)
     assert is_problem(await guest.http.post("/invoices/7/brief"), 423)
-    guest.desk.go_on.set()
+    guest.account.go_on.set()
     answers = await asyncio.gather(*readers)
     assert len({answer.json()["fence"] for answer in answers}) == 1
     assert (await guest.http.post("/invoices/7/brief")).status_code == 200
@@ -91,13 +91,13 @@ async def test_not_in_time_is_423_and_says_when_but_not_who(guest: Guest) -> Non
     assert refused.headers["retry-after"] == "1"  # the holder lives
     assert "secret" not in refused.text
     assert (await guest.http.post("/invoices/8/brief")).status_code == 200
-    guest.desk.go_on.set()
+    guest.account.go_on.set()
     assert (await holder).status_code == 200
     await guest.nothing_left()
 
 
 @every
-async def test_who_hangs_up_while_waiting_leaves_the_queue(guest: Guest) -> None:
+async def test_a_disconnect_while_waiting_leaves_the_queue(guest: Guest) -> None:
     holder = asyncio.create_task(guest.http.post("/invoices/7/stay"))
     await guest.held()
     lines = [await guest.calls("POST", "/invoices/7/pay") for _ in range(10)]
@@ -106,48 +106,50 @@ async def test_who_hangs_up_while_waiting_leaves_the_queue(guest: Guest) -> None
         line.close()
     await guest.queued(0)
     assert not holder.done()
-    guest.desk.go_on.set()
+    guest.account.go_on.set()
     assert (await holder).status_code == 200
     await guest.nothing_left()
-    assert guest.desk.paid == 0  # nobody's work was begun for nobody
+    assert guest.account.paid == 0  # nobody's work was begun for nobody
 
 
 @every
-async def test_who_hangs_up_inside_leaves_no_lock(guest: Guest, server: str) -> None:
+async def test_a_disconnect_while_holding_leaves_no_lock(
+    guest: Guest, server: str
+) -> None:
     line = await guest.calls("POST", "/invoices/7/stay")
     await guest.held()
     line.close()
     if server != "aiohttp":  # FastAPI's handlers are not cancelled
-        guest.desk.go_on.set()
+        guest.account.go_on.set()
     await guest.nothing_left()
     done = "cancelled" if server == "aiohttp" else "stayed"
-    assert guest.desk.happened == {done: 1}
+    assert guest.account.happened == {done: 1}
 
 
 @every
-async def test_who_hangs_up_on_a_stream_leaves_no_lock(guest: Guest) -> None:
+async def test_a_disconnect_during_a_stream_leaves_no_lock(guest: Guest) -> None:
     line = await guest.calls("POST", "/invoices/7/stream")
     await guest.held()
     line.close()
     await guest.nothing_left()
-    assert guest.desk.happened == {"cancelled": 1}
+    assert guest.account.happened == {"cancelled": 1}
 
 
 @both
-async def test_a_lock_broken_meanwhile_is_503_and_cancels(told_soon: Guest) -> None:
-    guest = told_soon
+async def test_a_lock_broken_meanwhile_is_503_and_cancels(answered_soon: Guest) -> None:
+    guest = answered_soon
     working = asyncio.create_task(guest.http.post("/invoices/7/stay"))
     await _break(guest)
     answer = await working
     assert is_problem(answer, 503)
     assert answer.headers["retry-after"] == "1"
-    assert guest.desk.happened == {"cancelled": 1}
+    assert guest.account.happened == {"cancelled": 1}
     await guest.nothing_left()
 
 
 @every
-async def test_a_lock_broken_in_a_stream_cuts_it_off(told_soon: Guest) -> None:
-    guest = told_soon
+async def test_a_lock_broken_in_a_stream_cuts_it_off(answered_soon: Guest) -> None:
+    guest = answered_soon
     async with guest.http.stream("POST", "/invoices/7/stream") as answer:
         assert answer.status_code == 200
         parts = answer.aiter_text()
@@ -208,7 +210,7 @@ async def test_fences_in_headers(guest: Guest) -> None:
         assert is_problem(await put(value), 400), value
     assert is_problem(await put(), 400)
     assert is_problem(await put(str(fence), str(fence)), 400)
-    assert guest.desk.highest == fence
+    assert guest.account.highest == fence
 
 
 @both
@@ -235,6 +237,6 @@ async def test_nothing_is_left_when_the_application_stops(
     async with served(server, url) as guest:
         await guest.calls("POST", "/invoices/7/stream")
         await guest.held()
-        guest.desk.go_on.set()
+        guest.account.go_on.set()
     async with connect(url) as locks:
         assert [seen async for seen in locks.list()] == []

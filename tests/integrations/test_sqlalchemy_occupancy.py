@@ -106,7 +106,7 @@ async def test_a_table_of_nothing() -> None:
             occupancy_table(MetaData(), bad)
 
 
-async def test_what_it_costs(tmp_path: Path) -> None:
+async def test_the_statements_of_an_occupation(tmp_path: Path) -> None:
     """Five statements, none of them in a transaction of several."""
     async with sqlite(tmp_path) as engine:
         said: list[str] = []
@@ -176,7 +176,7 @@ async def test_a_table_that_is_not_there(kind: str, occupied_table: MakePlace) -
 async def test_connections_that_are_cut(
     occupied_table: MakePlace, library: str
 ) -> None:
-    """As a restart leaves them: who is in gets out, who comes is told, and comes in."""
+    """As after a restart: the holder leaves, a newcomer fails, then occupies."""
     place = occupied_table(library, "postgresql")
     async with place.open() as books:
         async with books.occupy(BOOK):
@@ -206,7 +206,7 @@ async def test_a_server_that_is_not_there() -> None:
     await engine.dispose()
 
 
-def test_what_is_no_engine_and_no_table(tmp_path: Path) -> None:
+def test_unusable_engines_and_tables_are_refused(tmp_path: Path) -> None:
     sync = create_engine(f"sqlite:///{tmp_path}/db")
     other = create_async_engine("oracle+oracledb_async://user@host/service")
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/db")

@@ -109,7 +109,7 @@ async def test_a_lost_reply(alchemy_shop: AlchemySite, mode: str) -> None:
 
 @on_asyncio
 async def test_a_driver_that_is_cancelled(alchemy_shop: AlchemySite) -> None:
-    """By somebody else than who waits for the lock: that one is told."""
+    """By another task than the one that waits for the lock: the waiter is notified."""
 
     def cancelled(*_: object) -> None:
         raise asyncio.CancelledError

@@ -35,7 +35,9 @@ async def test_a_mode_that_is_none(bad: Any) -> None:  # noqa: ANN401 - of any t
 
 
 @on_asyncio
-async def test_what_cannot_be_locked(alchemy_shop: AlchemySite) -> None:
+async def test_rows_that_cannot_be_locked_are_refused(
+    alchemy_shop: AlchemySite,
+) -> None:
     bare = Table("bare", MetaData(), Column("id", Integer, primary_key=True))
     pair = Table(
         "pair", MetaData(), *(Column(n, Integer, primary_key=True) for n in "ab")
@@ -51,10 +53,10 @@ async def test_what_cannot_be_locked(alchemy_shop: AlchemySite) -> None:
             with pytest.raises(ConfigurationError, match="a row's key"):
                 row_lock(engine, Invoice, key)
         for unfit in ("one", [1]):
-            with pytest.raises((ConfigurationError, Unsupported)) as told:
+            with pytest.raises((ConfigurationError, Unsupported)) as caught:
                 await row_lock(engine, Invoice, unfit).read()
-            assert "sqlalche.me" not in str(told.value)
-            assert "SQL:" not in str(told.value)
+            assert "sqlalche.me" not in str(caught.value)
+            assert "SQL:" not in str(caught.value)
 
 
 @on_asyncio

@@ -36,7 +36,7 @@ numbered = hold("order:{id:int}", timeout=0.1)
 
 
 @numbered
-async def told(request: Request) -> Response:
+async def number_handler(request: Request) -> Response:
     return PlainTextResponse(get_held(request).resource)
 
 
@@ -67,9 +67,9 @@ async def test_functions_methods_and_mounted_applications() -> None:
         async def put(self, request: Request) -> Response:
             return PlainTextResponse(str(get_fence(request)))
 
-    below = Starlette(routes=[Route("/{id}", told)])
+    below = Starlette(routes=[Route("/{id}", number_handler)])
     app = app_with(
-        Route("/orders/{id}", told),
+        Route("/orders/{id}", number_handler),
         Route("/endpoints/{id}", Orders),
         Mount("/below", below),
     )
@@ -94,7 +94,9 @@ async def test_functions_methods_and_mounted_applications() -> None:
 
 async def test_the_store_is_down_and_back() -> None:
     store = FaultyMemory()
-    app = app_with(Route("/orders/{id}", told), Route("/ready", health), store=store)
+    app = app_with(
+        Route("/orders/{id}", number_handler), Route("/ready", health), store=store
+    )
     store.link.down = True
     async with app.router.lifespan_context(app), client(app) as http:
         for path in ("/orders/7", "/ready"):
@@ -124,7 +126,7 @@ async def test_the_store_dies_in_the_middle_of_a_request() -> None:
 
 
 async def test_a_client_that_leaves_while_it_waits() -> None:
-    app = app_with(Route("/orders/{id}", hold("order:{id:int}")(told)))
+    app = app_with(Route("/orders/{id}", hold("order:{id:int}")(number_handler)))
     line = Line()
     async with app.router.lifespan_context(app), get_locks(app).mutex("order", 7):
         call = asyncio.create_task(
@@ -137,8 +139,8 @@ async def test_a_client_that_leaves_while_it_waits() -> None:
     assert line.status == 499
 
 
-async def test_the_server_is_told_to_stop() -> None:
-    waits = hold("order:{id:int}", timeout=300)(told.__wrapped__)  # type: ignore[attr-defined]
+async def test_a_server_that_stops_answers_its_waiters() -> None:
+    waits = hold("order:{id:int}", timeout=300)(number_handler.__wrapped__)  # type: ignore[attr-defined]
     app = app_with(Route("/orders/{id}", waits))
     async with (
         app.router.lifespan_context(app),
@@ -152,8 +154,8 @@ async def test_the_server_is_told_to_stop() -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-async def test_what_does_not_fit_is_refused_at_the_start() -> None:
-    app = app_with(Route("/orders/{other}", told))
+async def test_a_template_that_does_not_fit_is_refused_at_the_start() -> None:
+    app = app_with(Route("/orders/{other}", number_handler))
     with pytest.raises(ConfigurationError, match=r"needs \{id\}"):
         async with app.router.lifespan_context(app):
             pytest.fail("started")
@@ -216,6 +218,6 @@ Wrap = Callable[[Callable[..., object]], Callable[..., object]]
 
 @pytest.mark.parametrize("wrap", [functools.partial, lambda endpoint: endpoint])
 async def test_an_endpoint_in_a_partial(wrap: Wrap) -> None:
-    app = app_with(Route("/orders/{id}", wrap(told)))
+    app = app_with(Route("/orders/{id}", wrap(number_handler)))
     async with app.router.lifespan_context(app), client(app) as http:
         assert (await http.get("/orders/7")).text == "order/7"

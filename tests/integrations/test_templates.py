@@ -148,12 +148,14 @@ def test_bad_options(hold: Callable[..., object], options: dict[str, Any]) -> No
         (StaleFence(fence=1, highest=2), 412, {}),
     ],
 )
-def test_answers(error: LockError, status: int, headers: dict[str, str]) -> None:
-    told = answer(error, SeenHolds())
-    assert told is not None
-    assert (told.status, told.headers) == (status, headers)
-    assert told.body["status"] == status
-    assert "secret" not in str(told.body)
+def test_answers_to_errors(
+    error: LockError, status: int, headers: dict[str, str]
+) -> None:
+    answered = answer(error, SeenHolds())
+    assert answered is not None
+    assert (answered.status, answered.headers) == (status, headers)
+    assert answered.body["status"] == status
+    assert "secret" not in str(answered.body)
 
 
 def test_bugs_are_not_answered_but_raised() -> None:
@@ -161,22 +163,22 @@ def test_bugs_are_not_answered_but_raised() -> None:
     assert answer(ConfigurationError(), SeenHolds()) is None
 
 
-def test_a_client_is_told_for_how_long_such_locks_are_held() -> None:
+def test_retry_after_is_how_long_such_locks_are_held() -> None:
     seen = SeenHolds()
     for seconds in (0.1, 4.2, 90.0):
         seen.add("order/7", 30.0, seconds)
 
-    def told(error: LockError) -> str:
-        answered = answer(error, seen)
-        assert answered is not None
-        return answered.headers["Retry-After"]
+    def answered(error: LockError) -> str:
+        found = answer(error, seen)
+        assert found is not None
+        return found.headers["Retry-After"]
 
-    assert told(LockTimeout(resource="order/8", retry_after=21.0)) == "5"
-    assert told(LockBusy(resource="order/8")) == "5"
-    assert told(TooManyWaiters(resource="order/8")) == "5"
-    assert told(LockTimeout(resource="invoice/8", retry_after=21.0)) == "1"
+    assert answered(LockTimeout(resource="order/8", retry_after=21.0)) == "5"
+    assert answered(LockBusy(resource="order/8")) == "5"
+    assert answered(TooManyWaiters(resource="order/8")) == "5"
+    assert answered(LockTimeout(resource="invoice/8", retry_after=21.0)) == "1"
     # Its holder has missed a renewal, and may be dead.
-    assert told(LockTimeout(resource="order/8", retry_after=14.0)) == "14"
+    assert answered(LockTimeout(resource="order/8", retry_after=14.0)) == "14"
 
 
 def test_when_a_renewal_is_overdue_depends_on_the_lease() -> None:
@@ -193,7 +195,7 @@ def test_when_a_renewal_is_overdue_depends_on_the_lease() -> None:
     assert seen.retry_after(LockTimeout(resource="x/7", retry_after=20.0)) == 1.0
 
 
-def test_who_holds_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_holder_of_a_busy_lock_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """At INFO, as a 423 is no fault; what fails is a warning."""
     caplog.set_level("INFO")
     holders = ("write 4f1c… web-3/71: refund",)

@@ -30,7 +30,7 @@ JUST: dict[str, list[Event]] = {
         *session("a", "W", 10, fence=1, until=100),
         *session("b", "W", 101, fence=2),
     ],
-    "released late, and told so": [
+    "released late, and known so": [
         *session("a", "W", 10, fence=1, until=100, left=150, ok=False),
         *session("b", "W", 110, fence=2, until=205, left=160),
     ],

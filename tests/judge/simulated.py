@@ -92,7 +92,7 @@ class Store:
 
 
 @dataclass
-class World:
+class Scheduler:
     """Runs clients, each a generator that yields how long it sleeps, one at a time."""
 
     seed: int

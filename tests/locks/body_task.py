@@ -10,7 +10,7 @@ import anyio
 
 
 class Body:
-    """Enters what it is given, and stays there until it is told to end.
+    """Enters what it is given, and stays there until it is asked to end.
 
     ``held``: what it got. ``error``: what came out of it in the end.
     """

@@ -91,8 +91,8 @@ async def test_at_every_point(*, cancel: bool) -> None:
 async def test_a_connect_that_is_opened_twice_is_two_processes_to_the_store() -> None:
     """A server that forks its workers may have called ``connect`` before."""
     connecting = connect("memory://")
-    gates = set()
+    client_ids = set()
     for _ in range(2):
         async with connecting as locks:
-            gates.add(locks._session.client.client_id)
-    assert len(gates) == 2
+            client_ids.add(locks._session.client.client_id)
+    assert len(client_ids) == 2

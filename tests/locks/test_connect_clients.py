@@ -89,7 +89,7 @@ async def test_a_session_of_cassandra(keyspace: Keyspace) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_an_engine_is_for() -> None:
+async def test_the_backend_of_an_engine() -> None:
     for url, kind in [
         ("postgresql+asyncpg://u@h/d", "PostgresqlBackend"),
         ("mariadb+asyncmy://u@h/d", "MariadbBackend"),
@@ -125,14 +125,16 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("make", "hint"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 @pytest.mark.asyncio
-async def test_what_is_not_taken(make: Callable[[], Any], hint: str) -> None:
+async def test_unsupported_clients_are_refused_with_a_hint(
+    make: Callable[[], Any], hint: str
+) -> None:
     with pytest.raises(ConfigurationError) as refused:
         await connect(make())
     assert hint in str(refused.value)
 
 
 @pytest.mark.asyncio
-async def test_what_is_no_client_at_all() -> None:
+async def test_objects_that_are_no_client_are_refused() -> None:
     for wrong in (5, None, Path("locks.db"), object()):
         with pytest.raises(ConfigurationError, match="a URL, a client or a Backend"):
             await connect(wrong)  # type: ignore[arg-type]

@@ -47,13 +47,13 @@ async def test_one_after_the_other() -> None:
 async def test_again_after_a_failure() -> None:
     connecting = connect("sqlite:////proc/nowhere/locks.db")
     for _ in range(2):
-        with pytest.raises(LockError) as told:
+        with pytest.raises(LockError) as caught:
             async with connecting:
                 pass
-        assert "entered" not in str(told.value)
+        assert "entered" not in str(caught.value)
 
 
-def test_whoever_forgot_to_wait_is_told() -> None:
+def test_a_forgotten_await_is_reported() -> None:
     connecting: Any = connect("memory://")
     with pytest.raises(AttributeError, match="'mutex' before `await`"):
         connecting.mutex("order", 42)
@@ -85,7 +85,7 @@ async def test_imports_take_no_time_of_the_store(
     """However long they take, they end before ``connect_timeout`` begins.
 
     On a busy host they took longer: every process of 125 that were started at once was
-    told that its store did not answer.
+    reported that its store did not answer.
     """
     left: list[float] = []
 

@@ -218,7 +218,7 @@ async def test_templates_that_are_refused(
         locks.synchronized("order", template)(pay)
 
 
-async def test_what_else_is_refused(locks: Locks) -> None:
+async def test_unsupported_functions_are_refused(locks: Locks) -> None:
     def sync(order: int) -> None: ...
     async def generator(order: int) -> AsyncIterator[int]:
         yield order

@@ -20,7 +20,7 @@ async def five(locks: Locks, stack: AsyncExitStack) -> None:
 
 # trio warns of a generator that is left to the collector, and the test would fail.
 @pytest.mark.parametrize("how", ["list", "stale"])
-async def test_nothing_is_left_open(tmp_path: Path, how: str) -> None:
+async def test_a_list_leaves_nothing_open(tmp_path: Path, how: str) -> None:
     url = f"sqlite:///{tmp_path}/locks.db"
     async with connect(url) as locks, AsyncExitStack() as stack:
         await five(locks, stack)

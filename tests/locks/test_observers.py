@@ -1,4 +1,4 @@
-"""Observers: told of each attempt, and of what became of it; never in the way."""
+"""Observers: called for each attempt, and for its outcome; never in the way."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ from aiorwlock_remote import (
 
 pytestmark = pytest.mark.anyio
 
-Told = tuple[object, ...]
+Event = tuple[object, ...]
 
 
 class Recorder:
-    """Keeps what it is told, as one list."""
+    """Records the events, as one list."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.events: list[Event] = []
 
     def asked(self, attempt: Attempt) -> _Following:
-        number = sum(kind == "asked" for kind, *_ in self.told)
-        self.told.append(("asked", attempt.resource, attempt.mode))
-        return _Following(self.told, number)
+        number = sum(kind == "asked" for kind, *_ in self.events)
+        self.events.append(("asked", attempt.resource, attempt.mode))
+        return _Following(self.events, number)
 
-    def so_far(self) -> list[Told]:
-        told, self.told[:] = list(self.told), []
-        return told
+    def so_far(self) -> list[Event]:
+        events, self.events[:] = list(self.events), []
+        return events
 
 
 class _Following:
-    def __init__(self, told: list[Told], number: int) -> None:
-        self._told, self._number = told, number
+    def __init__(self, events: list[Event], number: int) -> None:
+        self._events, self._number = events, number
 
     def obtained(self, resource: str, fence: int) -> None:
         assert fence > 0
-        self._told.append(("obtained", self._number, resource))
+        self._events.append(("obtained", self._number, resource))
 
     def failed(self, error: BaseException | None) -> None:
         kind = None if error is None else type(error)
-        self._told.append(("failed", self._number, kind))
+        self._events.append(("failed", self._number, kind))
 
     def ended(self, how: GrantEnd) -> None:
-        self._told.append(("ended", self._number, how))
+        self._events.append(("ended", self._number, how))
 
 
 ASKED = "asked", "order/1", "write"
@@ -98,7 +98,7 @@ async def test_by_hand(locks: Locks, recorder: Recorder) -> None:
     assert recorder.so_far() == [ASKED, OBTAINED, RELEASED]
 
 
-async def test_what_is_not_obtained(locks: Locks, recorder: Recorder) -> None:
+async def test_an_attempt_without_a_grant(locks: Locks, recorder: Recorder) -> None:
     mutex = locks.mutex("order", 1)
     scope = anyio.CancelScope()
 
@@ -114,13 +114,13 @@ async def test_what_is_not_obtained(locks: Locks, recorder: Recorder) -> None:
             await mutex.acquire(timeout=0.01)
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
-        told = recorder.so_far()
+        events = recorder.so_far()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
-        told += recorder.so_far()
+        events += recorder.so_far()
         tasks.cancel_scope.cancel()
     cancelled = anyio.get_cancelled_exc_class()
-    assert told == [
+    assert events == [
         *(ASKED, ("failed", 0, None)),
         *(ASKED, ("failed", 1, LockTimeout)),
         *(ASKED, ("failed", 2, cancelled)),
@@ -148,7 +148,7 @@ async def test_a_loss(locks: Locks, recorder: Recorder, *, inside: bool) -> None
     assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "forced")]
 
 
-async def test_moves(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_conversions(locks: Locks, recorder: Recorder) -> None:
     rw = locks.rwlock("order", 1)
     async with rw.writer as held:
         reader = await held.downgrade()
@@ -173,7 +173,7 @@ async def test_a_move_that_cannot_be(locks: Locks, recorder: Recorder) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_passed_on(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_adoptions(locks: Locks, recorder: Recorder) -> None:
     held = await locks.mutex("order", 1).acquire()
     adopted = await locks.adopt(held.detach())
     assert recorder.so_far() == [
@@ -184,14 +184,14 @@ async def test_passed_on(locks: Locks, recorder: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*was dropped:ResourceWarning")
-async def test_dropped(locks: Locks, recorder: Recorder) -> None:
+async def test_observers_of_a_dropped_lock(locks: Locks, recorder: Recorder) -> None:
     await locks.mutex("order", 1).acquire()
     gc.collect()
     await anyio.wait_all_tasks_blocked()
     assert recorder.so_far() == [ASKED, OBTAINED, ("ended", 0, "dropped")]
 
 
-async def test_closed(recorder: Recorder, url: str) -> None:
+async def test_observers_of_a_closed_locks(recorder: Recorder, url: str) -> None:
     locks = await connect(url, observers=[recorder])
     mutex = locks.mutex("order", 1)
 
@@ -246,7 +246,7 @@ async def test_one_that_fails_is_not_in_the_way(
 
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")
-async def test_what_is_none() -> None:
+async def test_an_object_that_is_no_observer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not an observer"):
         _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
     for alone in (Recorder(), None, 1):

@@ -85,7 +85,7 @@ async def test_a_decorator(locks: Locks) -> None:
     assert most == 2
 
 
-async def test_it_is_no_mutex(locks: Locks) -> None:
+async def test_a_semaphore_of_one_is_no_mutex(locks: Locks) -> None:
     one, other = locks.semaphore("a", 1, 1), locks.mutex("a", 1)
     assert isinstance(one, Semaphore)
     assert isinstance(other, Mutex)

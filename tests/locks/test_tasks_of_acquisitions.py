@@ -77,7 +77,7 @@ async def test_from_another_thread() -> None:
         assert await got[0].release()
 
 
-async def test_what_a_task_of_it_is_called() -> None:
+async def test_the_name_of_an_acquisitions_task() -> None:
     """In messages, and where somebody looks for what hangs."""
     async with connect("memory://") as locks:
         acquisition: Coroutine[Any, Any, Held] = locks.mutex("order", 42).acquire()

@@ -45,13 +45,13 @@ def made(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-async def test_refused(text: str) -> None:
+async def test_refused_tickets(text: str) -> None:
     async with connect("memory://") as locks:
         with pytest.raises(ConfigurationError, match="detach"):
             await locks.adopt(made(text))
 
 
-async def test_what_detach_made_is_read() -> None:
+async def test_a_detached_ticket_is_read() -> None:
     assert tickets.read(made(json.dumps(GOOD))).lease == 30.0
     async with connect("memory://") as locks:
         ticket = (await locks.mutex("order", 1).acquire()).detach()
@@ -87,7 +87,7 @@ async def test_a_shared_ticket_may_be_adopted_by_many(tmp_path: Path) -> None:
             await others.adopt(ticket)
 
 
-async def test_what_a_shared_grant_is_moved_to_is_not_shared() -> None:
+async def test_the_grant_after_a_conversion_is_not_shared() -> None:
     async with connect("memory://") as locks:
         held = await locks.rwlock("order", 1).writer.acquire()
         shared = await locks.adopt(share_ticket(held))

@@ -143,8 +143,8 @@ class PairServer(Server):
         for member in self.ask("ZRANGE", QUEUE, 0, -1):
             text = state.get(b"place:" + member)
             if text and int(text.split(b",")[2]) > self.now:
-                mode, _, gate = member.decode().partition(":")
-                found.append((int(gate.removeprefix("gate")), LANES[mode]))
+                mode, _, client_id = member.decode().partition(":")
+                found.append((int(client_id.removeprefix("client")), LANES[mode]))
         return found
 
     def _seen(self) -> Seen:

@@ -1,7 +1,7 @@
 """Locks whose scripts are real, and whose clock and connections are a story's.
 
-The scripts run at a server as they are, but that they are told the time, and say whom
-they would have told what: the story brings it to whoever hears it.
+The scripts run at a server as they are, but their time is given, and they record their
+messages: the history brings each message to its subscribers.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ BEGAN = 4_000_000_000
 """What the server's clock says at the beginning: no key of it expires meanwhile."""
 MUST_GO = 30.0
 HERE = "here"
-CLOCK, TOLD = "acted.clock", "acted.told"
-"""The time, and whose channels are heard; what the last script told whom."""
+CLOCK, MESSAGES = "fake.clock", "fake.messages"
+"""The time, and whose channels are heard; the messages of the last script."""
 LATER = f"""
 for _, key in ipairs(KEYS) do
   local ends, now = redis.call('PEXPIRETIME', key), redis.call('HGET', '{CLOCK}', 's')
@@ -49,7 +49,7 @@ CALLS = f"""
 local function call(name, ...)
   if name == 'TIME' then return redis.call('HMGET', '{CLOCK}', 's', 'u') end
   if name == 'PUBLISH' then
-    redis.call('RPUSH', '{TOLD}', ...)
+    redis.call('RPUSH', '{MESSAGES}', ...)
     return redis.call('HEXISTS', '{CLOCK}', (...))
   end
   return redis.call(name, ...)
@@ -82,16 +82,16 @@ class Server:
         return BEGAN * 1_000_000 + round(self.clock.seconds * 1e6)
 
     def carry_out(self, script: Script, args: tuple[Arg, ...]) -> Any:  # noqa: ANN401
-        """The answer, which may be an error; what is told reaches who is connected."""
+        """The answer, which may be an error; messages reach the connected clients."""
         enters = script is self.scripts[0]
         if self.mood and (enters or not self.mood.startswith("OOM")):
             return ReplyError(self.mood)
         asked = [*self.look, ("EVALSHA", self._shas[script], *args), *self.look]
-        answers, told = self._run(asked)
+        answers, messages = self._run(asked)
         answer = answers[len(self.look)]
         assert not isinstance(answer, Exception), answer
         self.check(args, answers)
-        for channel, payload in zip(told[::2], told[1::2], strict=True):
+        for channel, payload in zip(messages[::2], messages[1::2], strict=True):
             for line in self.lines:
                 if line.up and line.own == channel:
                     line.answers.append((None, payload))
@@ -134,13 +134,15 @@ class Server:
 
     def _run(self, asked: list[tuple[Arg, ...]]) -> tuple[list[Any], list[bytes]]:
         s, u = divmod(self.now, 1_000_000)
-        ears: list[tuple[Arg, Arg]] = [(line.own, 1) for line in self.lines if line.up]
-        clock = ("HSET", CLOCK, "s", s, "u", u, *chain(*ears))
-        heard = ("LRANGE", TOLD, 0, -1), ("DEL", TOLD)
-        _, _, *answers, told, _ = self._wire.ask(
+        subscribers: list[tuple[Arg, Arg]] = [
+            (line.own, 1) for line in self.lines if line.up
+        ]
+        clock = ("HSET", CLOCK, "s", s, "u", u, *chain(*subscribers))
+        heard = ("LRANGE", MESSAGES, 0, -1), ("DEL", MESSAGES)
+        _, _, *answers, messages, _ = self._wire.ask(
             [("DEL", CLOCK), clock, *asked, *heard]
         )
-        return answers, told
+        return answers, messages
 
     def _load(self, script: Script) -> bytes:
         text = edited(script.text, "local call = redis.call\n", LATER + CALLS)
@@ -228,7 +230,7 @@ class Line:
             call.failed(BackendUnavailable(what="the connection was lost"))
 
     def connect(self) -> None:
-        """Again; what waited for that is sent, and whoever listens is told to look."""
+        """Again; what waited for that is sent, and the listeners look again."""
         if not self.up and not self.closed:
             self.up = True
             self.sent.extend(self._aside)
@@ -236,7 +238,7 @@ class Line:
             self.on_reconnect()
 
     def time_passed(self) -> None:
-        """Whoever waited for too long is told."""
+        """A call that waited for too long fails."""
         now = self.server.clock.now()
         waiting = [call for call, _ in self.answers if call] + [*self.sent]
         if waiting and now - waiting[0].queued_at > self._silence:

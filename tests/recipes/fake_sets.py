@@ -107,8 +107,8 @@ class SetServer(Server):
         return [_place(place) for place in self.queue() if self._end(place) > self.now]
 
     def _end(self, place: bytes) -> int:
-        told: bytes = self.ask("HGET", STATE, b"p" + place) or b"0"
-        return int(told.partition(b",")[0])
+        entry: bytes = self.ask("HGET", STATE, b"p" + place) or b"0"
+        return int(entry.partition(b",")[0])
 
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -116,5 +116,5 @@ def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _place(place: bytes) -> tuple[int, str]:
-    gate, _, target = place.decode().partition(".0,")
-    return int(gate.removeprefix("gate")), target
+    client_id, _, target = place.decode().partition(".0,")
+    return int(client_id.removeprefix("client")), target

@@ -23,7 +23,7 @@ STEP = 0.1
 RENEWALS = st.sampled_from(["well", "well", "away", "lost reply", "asleep"])
 
 
-class Stage:
+class LockChecks:
     """A server, those who use it, and what they may expect.
 
     ``names``: what is in ``gone``.
@@ -135,7 +135,7 @@ class Stage:
                 if outcome != "asleep":
                     process.the_keeper_has_its_turn(outcome)
             self.loop.turn()
-            self.who_waited_for_long_is_told()
+            self.a_long_waiter_learns_of_its_loss()
             self.who_believes_has_it()
 
     @rule(rounds=st.sampled_from([1, 1, 5]))
@@ -185,7 +185,7 @@ class Stage:
             self.users.remove(user)
             user.is_over()
 
-    def who_waited_for_long_is_told(self) -> None:
+    def a_long_waiter_learns_of_its_loss(self) -> None:
         """At the end of his time; who only tries, when the server is given up."""
         for user in self.users:
             if user.waits and user.until is not None:
@@ -247,7 +247,7 @@ class Stage:
         assert not user.believes()
         user.leaves()
         self.all_goes_well(3)
-        user.was_told_once()
+        user.lost_once()
 
     def is_removed_and_extended(self, target: str, way: str) -> None:
         user = self.come(0, target, way=way)
@@ -259,7 +259,7 @@ class Stage:
         assert not user.believes()
         user.leaves()
         self.all_goes_well(1)
-        user.was_told_once()
+        user.lost_once()
 
     def a_release_is_lost(self, target: str, *, cut: bool) -> None:
         """And is asked for again."""

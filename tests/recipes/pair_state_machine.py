@@ -11,7 +11,7 @@ from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from tests.recipes.fake_pairs import FOREIGN, PairServer
 from tests.recipes.fake_server import Server
 from tests.recipes.fix_pairs import MODES, READ_KEY, WRITE_KEY, side
-from tests.recipes.lock_checks import Stage
+from tests.recipes.lock_checks import LockChecks
 from tests.recipes.published_pair import END_READ, END_WRITE, READ, WRITE
 from tests.recipes.simulated_clients import PATIENCE, Process, User
 
@@ -34,7 +34,7 @@ class PairProcess(Process):
     def uses(self, lease: float) -> None:
         use = partial(self.locks.set_rwlock, "catalog", 7, policy=self._policy)
         self.pair = use(lease=lease)
-        self.flagging = use(lease=lease, on_lost=self.told.append)
+        self.flagging = use(lease=lease, on_lost=self.losses.append)
 
     def lock(self, target: str | None, *, flagging: bool) -> ReaderLock | WriterLock:
         assert target is not None
@@ -52,7 +52,7 @@ class PairProcess(Process):
         return [str(lane.mode) for lane in lanes if lane.waiters]
 
 
-class PairScene(Stage):
+class PairChecks(LockChecks):
     """``names``: the modes, each of which another program may want."""
 
     names = MODES
@@ -115,7 +115,7 @@ class PairScene(Stage):
             self.all_goes_well(1)
             assert all(user.waits for user in after)
             self.each_leaves(before)
-            assert all(user.believes() for user in after), "its turn was told"
+            assert all(user.believes() for user in after), "its turn was announced"
             before = after
         self.each_leaves(before)
         assert not self.server.traces()

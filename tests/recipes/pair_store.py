@@ -41,14 +41,14 @@ class OnPairs:
         self._url = url
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Store:
         """As ``Backend``."""
 
         def ring(
             resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
         ) -> None:
-            bell(Resource(resource.type, resource.id), seconds, pushed)
+            wake(Resource(resource.type, resource.id), seconds, pushed)
 
         address = parse(self._url)
         opener = registry.find(address.scheme)

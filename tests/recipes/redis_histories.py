@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from tests.recipes.lock_checks import SOME, Stage
+from tests.recipes.lock_checks import SOME, LockChecks
 from tests.recipes.simulated_clients import User
 
 TIMEOUTS = st.sampled_from([None, None, None, 0.0, 0.3, 2.0])
@@ -17,7 +17,7 @@ RARE = (
 LEASES = st.sampled_from([1.0, 3.0, 60.0])
 
 
-class Storied(Stage, RuleBasedStateMachine):
+class LockStateMachine(LockChecks, RuleBasedStateMachine):
     """Three processes and another program, and whatever befalls them."""
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.recipes import MutexSet
 from tests.recipes.fake_sets import SetServer
 from tests.recipes.fix_sets import KEY
-from tests.recipes.lock_checks import Stage
+from tests.recipes.lock_checks import LockChecks
 from tests.recipes.simulated_clients import PATIENCE, Process, User
 
 NAMES = ("a", "b")
@@ -35,7 +35,9 @@ class SetProcess(Process):
 
     def uses(self, lease: float) -> None:
         self.set = self.locks.mutex_set(KEY, lease=lease)
-        self.flagging = self.locks.mutex_set(KEY, lease=lease, on_lost=self.told.append)
+        self.flagging = self.locks.mutex_set(
+            KEY, lease=lease, on_lost=self.losses.append
+        )
         assert self.set._acquirer is self.flagging._acquirer
 
     def lock(self, target: str | None, *, flagging: bool) -> Named:
@@ -51,7 +53,7 @@ class SetProcess(Process):
         return list(self.set._acquirer._queue._targets)
 
 
-class Scene(Stage):
+class MutexSetChecks(LockChecks):
     """At two mutexes."""
 
     process = SetProcess
@@ -123,7 +125,7 @@ class Scene(Stage):
                 before.leaves()
                 self.all_goes_well(1)
                 assert before.gone
-                assert after.believes(), "its turn was told"
+                assert after.believes(), "its turn was announced"
                 before = after
             self.gives_up_at_the_last_moment(name, before)
         assert not self.server.traces()
@@ -142,6 +144,6 @@ class Scene(Stage):
         first.is_cancelled()
         self.all_goes_well(1)
         assert first.gone
-        assert second.believes(), "its turn was told"
+        assert second.believes(), "its turn was announced"
         second.leaves()
         self.all_goes_well(1)

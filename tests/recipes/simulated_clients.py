@@ -65,7 +65,7 @@ class Process(ABC):
 
     def __init__(self, server: Server, number: int, lease: float) -> None:
         self.number = number
-        settings = StoreSettings(f"gate{number}", connect_timeout=PATIENCE)
+        settings = StoreSettings(f"client{number}", connect_timeout=PATIENCE)
         own = wake_channel(settings.client_id)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
@@ -77,7 +77,7 @@ class Process(ABC):
         line.on_message, line.on_reconnect = store._message, store._wake_all
         client.use(store)
         self.session = Session(self.client)
-        self.told: list[Held] = []
+        self.losses: list[Held] = []
         self.locks = Locks(self.session, Options(), "acted")
         self.uses(lease)
         self.keeper = self.client.keeper
@@ -86,7 +86,7 @@ class Process(ABC):
 
     @abstractmethod
     def uses(self, lease: float) -> None:
-        """The lock, twice: one tells ``told`` of losses."""
+        """The lock, twice: one adds its losses to ``losses``."""
 
     @abstractmethod
     def lock(self, target: str | None, *, flagging: bool) -> Asked:
@@ -122,7 +122,7 @@ class Process(ABC):
             self.closing = loop.create_task(self.locks.aclose())
 
     def owed(self) -> list[object]:
-        """What somebody wants here, waits for, or has not been told."""
+        """What a task wants here, waits for, or has no reply about."""
         kept = [lease for due in self.keeper._deadlines._due.values() for lease in due]
         endings = self.client.cleanup._cleanups if self.closing is None else ()
         return [
@@ -136,7 +136,7 @@ class Process(ABC):
 class User:
     """Somebody who wants a lock, until it has it and leaves, or gives up.
 
-    ``way``: "enters" (``async with``), "awaits" (and is told by ``on_lost``), "tries";
+    ``way``: "enters" (``async with``), "awaits" (``on_lost`` is called), "tries";
     ``by_scope``: is cancelled by a scope, else by its task's own ``cancel``.
     """
 
@@ -239,14 +239,14 @@ class User:
         self.held, self.fence = held, held.fence
         held.check()
 
-    def was_told_once(self) -> None:
+    def lost_once(self) -> None:
         """That it was lost."""
         assert self.held is not None
         assert self.held.lost is not None
         if self.way == "enters":
             assert isinstance(self.error, LockLost)
         else:
-            assert [held is self.held for held in self.process.told].count(True) == 1
+            assert [held is self.held for held in self.process.losses].count(True) == 1
 
     def is_over(self) -> None:
         """How it ended is as it must be."""
@@ -266,5 +266,5 @@ class User:
             allowed = (LockTimeout, AcquireUncertain, BackendUnavailable, BackendError)
             assert isinstance(self.error, allowed), repr(self.error)
         if self.held is not None and self.way != "enters":
-            told = sum(held is self.held for held in self.process.told)
-            assert told <= 1, "told twice"
+            losses = sum(held is self.held for held in self.process.losses)
+            assert losses <= 1, "lost twice"

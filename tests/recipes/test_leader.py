@@ -308,10 +308,10 @@ async def test_a_leader_again_after_the_outage_within_lease_and_a_second(
     assert holder.since.timestamp() - back <= lease + 1
 
 
-async def test_it_is_no_leader_once_its_lease_may_have_run_out(
+async def test_a_leader_steps_down_once_its_lease_may_have_expired(
     locks: Locks, store: FaultyMemory
 ) -> None:
-    """Though the event loop was blocked, so that nothing has told of the loss yet."""
+    """Though the event loop was blocked, so that nothing has reported the loss yet."""
     async with locks.leader("scheduler", lease=0.2) as leader:
         await leader.elected()
         store.link.renewals_fail = True
@@ -382,7 +382,7 @@ async def test_closing_the_locks_ends_the_body(store: FaultyMemory) -> None:
             assert taken is None or await taken.release()
 
 
-async def test_it_may_be_entered_again_but_not_twice(locks: Locks) -> None:
+async def test_a_leader_may_be_entered_again_but_not_twice(locks: Locks) -> None:
     leader = locks.leader("scheduler")
     for _ in range(2):
         async with leader:
@@ -418,7 +418,7 @@ async def test_another_task_waits_for_a_candidate_that_leads(locks: Locks) -> No
     assert fences == [fence]
 
 
-async def test_what_is_refused(locks: Locks) -> None:
+async def test_unsupported_uses_are_refused(locks: Locks) -> None:
     async def coroutine(_: Leader) -> None: ...
 
     with pytest.raises(ConfigurationError, match="would not be awaited"):

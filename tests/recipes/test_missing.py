@@ -9,7 +9,7 @@ from aiorwlock_remote import Unsupported, connect
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_says_where_they_are() -> None:
+async def test_the_error_names_stores_that_have_mutex_sets() -> None:
     async with connect("memory://") as locks:
         with pytest.raises(Unsupported, match="redis:// can"):
             locks.mutex_set("proxies")

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def place(fresh_redis: RedisServer) -> Place:
-    """Where the sets are; ``test_set_places`` has others."""
+    """Where the sets are; ``test_set_deployments`` has others."""
     return Place(fresh_redis, fresh_redis.url)
 
 
@@ -100,7 +100,7 @@ async def test_update_gives_a_new_score_and_the_same_fence(
             await pool.update(held)
 
 
-async def test_what_is_no_held(place: Place) -> None:
+async def test_objects_that_are_no_held_are_refused(place: Place) -> None:
     async with proxies(place, "a") as pool:
         for wrong in (None, "a", pool):
             for call in (pool.update, pool.release):
@@ -156,7 +156,7 @@ async def test_release_that_removes(place: Place) -> None:
     assert traces(place) == []
 
 
-async def test_who_waits_is_called_at_once(place: Place) -> None:
+async def test_waiters_of_a_mutex_set_are_woken_at_once(place: Place) -> None:
     """Released by another process, created, removed while held and created."""
     seldom = proxies(place, revalidate_seconds=300)
     async with proxies(place, "a") as one, seldom as two:
@@ -251,7 +251,7 @@ async def test_closing_ends_waiting_and_gives_back(place: Place) -> None:
 
 
 async def test_closing_takes_back_a_try_under_way(place: Place) -> None:
-    """It is told so, and the mutex is free for others."""
+    """It gets the error, and the mutex is free for others."""
     async with proxies(place, "a") as other:
         locks = await connect(place.store)
         errors: list[BaseException] = []

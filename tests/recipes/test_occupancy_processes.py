@@ -59,8 +59,8 @@ def go(running: subprocess.Popen[str]) -> None:
     running.stdin.flush()
 
 
-def turns_of(told: str) -> list[tuple[float, float, str]]:
-    lines = (line.split() for line in told.splitlines())
+def turns_of(output: str) -> list[tuple[float, float, str]]:
+    lines = (line.split() for line in output.splitlines())
     return sorted((float(a), float(b), name) for a, b, name in lines)
 
 

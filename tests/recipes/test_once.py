@@ -57,7 +57,7 @@ async def rival(store: FaultyMemory) -> AsyncIterator[Locks]:
 
 
 class Job:
-    """Counts its runs; fails as long as it is told to."""
+    """Counts its runs; fails as often as given."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -95,7 +95,9 @@ async def test_once_in_a_period(
     assert await is_free(rival)
 
 
-async def test_not_early(store: FaultyMemory, locks: Locks, job: Job) -> None:
+async def test_a_job_does_not_run_early(
+    store: FaultyMemory, locks: Locks, job: Job
+) -> None:
     assert await locks.once("report", job, period=DAY, early=0)
     store.advance(DAY - 5)
     assert not await locks.once("report", job, period=DAY, early=0)
@@ -333,7 +335,7 @@ async def test_a_store_that_stays_down(
     assert await rival.once("report", job, period=DAY)
 
 
-async def test_what_stays_refused_is_raised(
+async def test_a_lasting_refusal_is_raised(
     store: FaultyMemory, locks: Locks, job: Job
 ) -> None:
     store.link.fate = lambda _: Fate.FORBID
@@ -385,7 +387,7 @@ async def test_the_end_is_recorded_after_the_outage(
     assert await rival.once("report", job, **terms)
 
 
-async def test_an_end_that_is_not_recorded_is_told(
+async def test_an_end_that_is_not_recorded_is_raised(
     store: FaultyMemory,
     locks: Locks,
     rival: Locks,
@@ -566,7 +568,7 @@ async def test_a_failed_run_ends_when_its_lock_is_free(
         ({"period": 60, "patience": None}, "patience must be a number"),
     ],
 )
-async def test_what_is_refused(
+async def test_unsupported_uses_are_refused(
     locks: Locks, terms: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

@@ -27,9 +27,9 @@ def overheard(server: RedisServer) -> Iterator[list[list[str]]]:
     with plain.monitor() as monitor:  # type: ignore[no-untyped-call]
         yield heard
         server.ask("ECHO", "that is all")
-        while (told := monitor.next_command())["command"] != "ECHO that is all":
-            if told["client_type"] == "lua":
-                heard.append(told["command"].split(" "))
+        while (event := monitor.next_command())["command"] != "ECHO that is all":
+            if event["client_type"] == "lua":
+                heard.append(event["command"].split(" "))
 
 
 async def test_any_among_10000(fresh_redis: RedisServer) -> None:

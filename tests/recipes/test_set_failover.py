@@ -1,4 +1,4 @@
-"""Mutex sets over a failover: what the replica knows is held, the rest is told."""
+"""Mutex sets over a failover: what the replica knows is held, the rest is lost."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_holders_and_waiters_go_over(group: SentinelGroup, how: str) -> No
             new = await replaced(group, old)
             await kept(new, held)
             assert turns == []
-            # A Sentinel told: nobody has to find out that the old one is silent.
+            # A Sentinel has announced it: nobody has to find the old one silent.
             assert await pool.create("b")
             assert await held.release()
         assert turns[0] > held.fence
@@ -89,14 +89,14 @@ async def test_promotion_after_lost_writes(group: SentinelGroup) -> None:
         async with proxies(place(group), lease=UNAWARE) as others:
             await use(others, turns)
         assert turns[0] > held.fence
-        await eventually(lambda: not held.valid, "told", 60)
+        await eventually(lambda: not held.valid, "the loss is known", 60)
         with pytest.raises(LockLost) as caught:
             await pool.release(held)
         assert caught.value.reason in {"expired", "forced", "stolen"}
 
 
 async def test_with_enough_replicas_nothing_is_lost(group: SentinelGroup) -> None:
-    """``min_replicas``: what a replica does not have, nobody was told of."""
+    """``min_replicas``: a grant that a replica does not have was returned to nobody."""
     old, url = group.primary, f"{group.url}?command_timeout=8"
     async with connect(url, min_replicas=2) as locks:
         pool = locks.mutex_set(KEY, lease=60)

@@ -54,7 +54,7 @@ def stands(server: RedisServer, target: str) -> None:
         (["gone"], None, "a"),  # it is not to be had
     ],
 )
-async def test_who_comes_first(
+async def test_the_order_of_the_queue_of_a_set(
     fresh_redis: RedisServer, ahead: list[str], wanted: str | None, got: str | None
 ) -> None:
     async with proxies(fresh_redis, "a", "b", "c") as pool:
@@ -70,7 +70,7 @@ async def test_who_comes_first(
 async def test_removed_while_it_is_waited_for(
     fresh_redis: RedisServer, name: str | None
 ) -> None:
-    """Who waits gets it once it is created again; its holder is told."""
+    """A waiter gets it once it is created again; its holder learns of the loss."""
     async with (
         proxies(fresh_redis, "a") as pool,
         proxies(fresh_redis, revalidate_seconds=60) as other,

@@ -12,12 +12,12 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from tests.examples_of_histories import many
 from tests.recipes.lock_checks import SOME
-from tests.recipes.redis_histories import LEASES, TIMEOUTS, WAYS, Storied
-from tests.recipes.set_state_machine import NAMES, Scene
+from tests.recipes.redis_histories import LEASES, TIMEOUTS, WAYS, LockStateMachine
+from tests.recipes.set_state_machine import NAMES, MutexSetChecks
 from tests.servers.redis import RedisServer
 
 
-class Story(Scene, Storied):
+class MutexSetStateMachine(MutexSetChecks, LockStateMachine):
     """Three processes and another program at one set."""
 
     @initialize(lease=LEASES)
@@ -46,11 +46,12 @@ class Story(Scene, Storied):
             self.come(who, name, timeout, way, by_scope=by_scope)
 
 
-def test_story(fresh_redis: RedisServer) -> None:
-    class Told(Story):
+def test_random_histories(fresh_redis: RedisServer) -> None:
+    class CallbackHistory(MutexSetStateMachine):
         def __init__(self) -> None:
             super().__init__(fresh_redis.port)
 
     run_state_machine_as_test(
-        Told, settings=settings(max_examples=many(25), stateful_step_count=40)
+        CallbackHistory,
+        settings=settings(max_examples=many(25), stateful_step_count=40),
     )

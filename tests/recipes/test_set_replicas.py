@@ -1,4 +1,4 @@
-"""``min_replicas`` and mutex sets: as with locks, nobody is told of less."""
+"""``min_replicas`` and mutex sets: as with locks, no grant with fewer is returned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def queued(pair: Pair, count: int) -> None:
     await eventually(lambda: pair.primary.ask("ZCARD", QUEUE) == count, "they wait")
 
 
-async def test_grants_are_at_the_replica_when_they_are_told_of(pair: Pair) -> None:
+async def test_grants_are_at_the_replica_when_they_are_returned(pair: Pair) -> None:
     async with proxies(pair.url) as pool:
         for name in ("a", "b", None) * 10:
             async with pool.acquire(name) as held:
@@ -108,14 +108,14 @@ async def test_a_connection_lost_while_the_replica_is_asked(
         ):
             held = await holder.acquire("a")
             before = score(pair.primary, "a")
-            told: list[BackendUnavailable | int] = []
+            outcomes: list[BackendUnavailable | int] = []
 
             async def ask() -> None:
                 try:
                     async with pool.acquire("a") as mine:
-                        told.append(mine.fence)
+                        outcomes.append(mine.fence)
                 except BackendUnavailable as exc:
-                    told.append(exc)
+                    outcomes.append(exc)
 
             async with anyio.create_task_group() as group:
                 if waits:
@@ -130,5 +130,5 @@ async def test_a_connection_lost_while_the_replica_is_asked(
                 )
                 proxy.cut()
                 pair.replica.resume()
-            assert isinstance(told[0], int if waits else BackendUnavailable)
+            assert isinstance(outcomes[0], int if waits else BackendUnavailable)
         await eventually(lambda: traces(pair.primary) == [], "nothing stays")

@@ -94,7 +94,7 @@ async def test_fences_rise(fresh_redis: RedisServer) -> None:
 @pytest.mark.usefixtures("seldom_polls")
 @pytest.mark.parametrize("waits", MODES)
 @pytest.mark.parametrize("holds", ["write", "read"])
-async def test_who_waits_is_called(
+async def test_waiters_of_a_pair_are_woken(
     fresh_redis: RedisServer, holds: str, waits: str
 ) -> None:
     if (holds, waits) == ("read", "read"):

@@ -84,7 +84,7 @@ async def test_a_lost_answer(start_redis: StartRedis, mode: str) -> None:
             assert await held.release()
 
 
-async def test_nobody_says_whether(start_redis: StartRedis) -> None:
+async def test_an_acquire_with_an_unknown_outcome(start_redis: StartRedis) -> None:
     server = start_redis()
     with Proxy(server.port) as proxy:
         async with connect(proxy.url, connect_timeout=1) as locks:

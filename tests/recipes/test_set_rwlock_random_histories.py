@@ -14,14 +14,14 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from tests.examples_of_histories import many
 from tests.recipes.fix_pairs import MODES
 from tests.recipes.lock_checks import SOME
-from tests.recipes.pair_state_machine import PairProcess, PairScene, Policy
-from tests.recipes.redis_histories import LEASES, TIMEOUTS, WAYS, Storied
+from tests.recipes.pair_state_machine import PairChecks, PairProcess, Policy
+from tests.recipes.redis_histories import LEASES, TIMEOUTS, WAYS, LockStateMachine
 from tests.servers.redis import RedisServer
 
 POLICIES: list[Policy] = ["fair", "reader", "writer"]
 
 
-class Story(PairScene, Storied):
+class PairStateMachine(PairChecks, LockStateMachine):
     """Three processes and other programs at one pair."""
 
     @initialize(lease=LEASES, policy=st.sampled_from(POLICIES))
@@ -51,11 +51,12 @@ class Story(PairScene, Storied):
             self.come(who, mode, timeout, way, by_scope=by_scope)
 
 
-def test_story(fresh_redis: RedisServer) -> None:
-    class Told(Story):
+def test_random_histories(fresh_redis: RedisServer) -> None:
+    class CallbackHistory(PairStateMachine):
         def __init__(self) -> None:
             super().__init__(fresh_redis.port)
 
     run_state_machine_as_test(
-        Told, settings=settings(max_examples=many(15), stateful_step_count=40)
+        CallbackHistory,
+        settings=settings(max_examples=many(15), stateful_step_count=40),
     )

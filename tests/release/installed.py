@@ -86,9 +86,9 @@ def main(arguments: Sequence[str]) -> int:
         shown = run(python, "-I", "-c", USE, *modules).split()
         if not Path(shown[1]).is_relative_to(folder):
             raise SystemExit(f"imported from {shown[1]}, not from {folder}")
-        told = run(python.with_name("rwlock"), "demo") if extra == "cli" else ""
+        output = run(python.with_name("rwlock"), "demo") if extra == "cli" else ""
         print(f"{extra or 'no extra'}: {shown[0]}, {len(modules)} modules")
-        print(told, end="")
+        print(output, end="")
     return 0
 
 

@@ -59,7 +59,7 @@ def test_a_sound_wheel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(OF_THE_WHEEL))
-def test_what_is_missing_in_a_wheel_is_found(tmp_path: Path, missing: str) -> None:
+def test_a_file_missing_in_a_wheel_is_found(tmp_path: Path, missing: str) -> None:
     wheel = wheel_of(tmp_path, OF_THE_WHEEL - {missing})
     assert f"not in the wheel: {missing}" in list(wheel_problems(wheel, SOUND))
 
@@ -67,7 +67,7 @@ def test_what_is_missing_in_a_wheel_is_found(tmp_path: Path, missing: str) -> No
 @pytest.mark.parametrize(
     "name", ["tests/test_x.py", f"{PACKAGE}/__pycache__/x.pyc", f"{PACKAGE}/new.py"]
 )
-def test_what_does_not_belong_in_a_wheel_is_found(tmp_path: Path, name: str) -> None:
+def test_a_foreign_file_in_a_wheel_is_found(tmp_path: Path, name: str) -> None:
     wheel = wheel_of(tmp_path, OF_THE_WHEEL | {name})
     assert f"{name} is in the wheel" in list(wheel_problems(wheel, SOUND))
 

@@ -1,4 +1,4 @@
-"""Stories told again and again, cut off at each place where they wait."""
+"""Histories run again and again, cut off at each point where they wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("mutex", "reader", "writer")
 
 Free = Callable[[], object]
 Raised = list[Mine]
-Story = Callable[[Locks, Free, Raised], Coroutine[Any, Any, None]]
+History = Callable[[Locks, Free, Raised], Coroutine[Any, Any, None]]
 AnyLock = Mutex | ReaderLock | WriterLock
 
 
@@ -31,7 +31,7 @@ def lock_of(locks: Locks, kind: str) -> AnyLock:
     return rwlock.reader if kind == "reader" else rwlock.writer
 
 
-def in_turn(kind: str) -> Story:
+def in_turn(kind: str) -> History:
     """Wait for another to leave, hold, release, again."""
 
     async def story(locks: Locks, free: Free, _: Raised) -> None:
@@ -45,7 +45,7 @@ def in_turn(kind: str) -> Story:
     return story
 
 
-def alone(kind: str) -> Story:
+def alone(kind: str) -> History:
     """The same with nobody in the way: ``await`` instead of ``async with``."""
 
     async def story(locks: Locks, free: Free, _: Raised) -> None:
@@ -87,7 +87,7 @@ async def moved(locks: Locks, free: Free, _: Raised) -> None:
 
 
 async def lost(locks: Locks, free: Free, _: Raised) -> None:
-    """Broken by somebody, and told in the body."""
+    """The lock is broken by somebody, and the body learns of it."""
     free()
     with suppress(LockLost):
         lock = locks.mutex(*NAME)
@@ -110,7 +110,7 @@ async def failing(locks: Locks, free: Free, raised: Raised) -> None:
 
 @asynccontextmanager
 async def somebody(others: Locks, mode: str | None) -> AsyncIterator[Free]:
-    """Another process in the way until shortly after it is told to leave."""
+    """Another process in the way until shortly after it is asked to leave."""
     leave = anyio.Event()
 
     async def hold(held: Held) -> None:
@@ -145,7 +145,7 @@ async def settled(*all_locks: Locks) -> None:
 
 
 #: By name: the story, and how another process holds the lock at its beginning.
-STORIES: dict[str, tuple[Story, str | None]] = {
+STORIES: dict[str, tuple[History, str | None]] = {
     **{f"{kind} in turn": (in_turn(kind), "mutex") for kind in KINDS},
     **{f"{kind} alone": (alone(kind), None) for kind in KINDS},
     "several": (several, "mutex"),

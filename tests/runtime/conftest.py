@@ -1,4 +1,4 @@
-"""Locks behind a link that fails as it is told, and locks of the same store near by."""
+"""Locks behind a link with planned faults, and locks of the same store without it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[Hindered]:
 
 
 @pytest.mark.parametrize("timeout", [10, None])
-async def test_what_passes_in_time_is_waited_for(
+async def test_a_passing_error_is_waited_for(
     slept: list[Hindered], timeout: float | None
 ) -> None:
     taking = Hindered(hidden(0.5), until=4)
@@ -102,14 +102,14 @@ async def test_what_passes_in_time_is_waited_for(
 @pytest.mark.parametrize(
     ("timeout", "after", "tries"),
     [
-        (0, 0.5, 1),  # who does not wait is told at once
+        (0, 0.5, 1),  # without waiting the error comes at once
         (10, None, 1),  # it is not known to pass
         (10, 3600.0, 1),  # it is known not to pass in time
         (10, 0.5, 7),
         (None, 0.5, 4),  # for connect_timeout
     ],
 )
-async def test_what_does_not_pass_is_told(
+async def test_a_lasting_error_is_raised(
     slept: list[Hindered], timeout: float | None, after: float | None, tries: int
 ) -> None:
     """Also if the time is up while an attempt is under way: not that it timed out."""

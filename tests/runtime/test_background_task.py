@@ -86,7 +86,7 @@ async def test_a_sleep_that_ends_in_time_is_left_alone() -> None:
     assert one.woken == 1
 
 
-async def test_it_sleeps_until_its_time() -> None:
+async def test_a_task_sleeps_until_its_time() -> None:
     one = Sleeper()
     one.until = one.loop.clock.now() + 0.02
     one.task.start()

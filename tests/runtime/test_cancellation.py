@@ -19,8 +19,8 @@ from tests.runtime.cancel_fuzz import (
     NAME,
     STORIES,
     Free,
+    History,
     Raised,
-    Story,
     nothing_left,
     settled,
     somebody,
@@ -60,7 +60,7 @@ def store(
 
 
 async def cut_everywhere(
-    store: Open, story: Story, in_the_way: str | None, cut: Cut, *, late: bool
+    store: Open, story: History, in_the_way: str | None, cut: Cut, *, late: bool
 ) -> None:
     """Tell the story once for each of its suspensions."""
     async with store() as locks, store() as others:
@@ -131,12 +131,12 @@ async def hides(locks: Locks, free: Free, raised: Raised) -> None:
 
 
 @pytest.mark.parametrize("broken", [leaks, hides])
-async def test_what_is_broken_is_found(store: Open, broken: Story) -> None:
+async def test_a_broken_history_is_found(store: Open, broken: History) -> None:
     with pytest.raises(AssertionError):
         await cut_everywhere(store, broken, None, by_scope, late=False)
 
 
 @pytest.mark.only_on("asyncio", "its own cancellation")
-async def test_what_swallows_is_found(store: Open) -> None:
+async def test_a_swallowed_cancellation_is_found(store: Open) -> None:
     with pytest.raises(AssertionError, match="swallowed"):
         await cut_everywhere(store, swallows, None, natively(1), late=False)

@@ -1,6 +1,6 @@
-"""A grant that is no one's keeps nobody out, though the store could not be told.
+"""A grant that is no one's keeps nobody out, though its release failed.
 
-It is told again, in the background, until it has answered or the lease is over.
+The release is repeated, in the background, until it is answered or the lease ends.
 """
 
 from __future__ import annotations
@@ -75,14 +75,16 @@ def way(request: pytest.FixtureRequest) -> Way:
     return found
 
 
-async def test_cancelled(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
+async def test_a_cancelled_acquire_is_cleaned_up(
+    link: FaultyLink, locks: Locks, near: Locks, way: Way
+) -> None:
     ask = await way(locks)
     link.fate = ends_fail
     await cancelled(link, ask)
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_nobody_knows(
+async def test_an_acquire_with_an_unknown_outcome_is_cleaned_up(
     link: FaultyLink, locks: Locks, near: Locks, way: Way
 ) -> None:
     ask = await way(locks)
@@ -92,7 +94,9 @@ async def test_nobody_knows(
     await is_free_once_the_store_hears(link, near)
 
 
-async def test_closed(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> None:
+async def test_closing_cleans_up_once_more(
+    link: FaultyLink, locks: Locks, near: Locks, way: Way
+) -> None:
     """Whoever closes asks once more."""
     ask = await way(locks)
     link.fate = ends_fail
@@ -103,7 +107,7 @@ async def test_closed(link: FaultyLink, locks: Locks, near: Locks, way: Way) -> 
         pass
 
 
-@pytest.mark.only_on("asyncio", "elsewhere whoever was granted something is told")
+@pytest.mark.only_on("asyncio", "elsewhere a granted caller gets an error")
 async def test_granted_and_cancelled_at_once(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
@@ -122,7 +126,7 @@ async def test_granted_and_cancelled_at_once(
     await is_free_once_the_store_hears(link, near)
 
 
-@pytest.mark.only_on("asyncio", "elsewhere who is turned away is told of that")
+@pytest.mark.only_on("asyncio", "elsewhere a refused caller gets the refusal")
 async def test_turned_away_and_cancelled_at_once(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:

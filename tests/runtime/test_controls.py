@@ -20,7 +20,7 @@ from aiorwlock_remote import LockError
 from aiorwlock_remote.testing.faults import Fate
 from tests.conformance import broken_client as client
 from tests.conformance.broken_client import Breaks
-from tests.runtime import test_loss, test_several, test_upgrading
+from tests.runtime import test_acquire_several, test_interrupted_conversion, test_loss
 from tests.runtime.conftest import quick_store
 
 pytestmark = [
@@ -38,10 +38,10 @@ Control = tuple[Breaks, dict[str, Any]]
 
 CONTROLS: dict[ModuleType, dict[str, Control]] = {
     test_loss: {
-        "test_what_is_not_seen_is_not_broken": (client.anything_is_seen, {}),
+        "test_unseen_holders_are_not_broken": (client.anything_is_seen, {}),
         "test_error_beside_the_cancellation_is_kept": (client.losses_go_first, {}),
         "test_error_while_being_cancelled_is_kept": (client.losses_go_first, {}),
-        "test_body_that_never_awaits_is_told_at_the_end": (
+        "test_body_that_never_awaits_gets_the_loss_at_its_end": (
             client.losses_are_swallowed,
             {},
         ),
@@ -53,7 +53,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         "test_guard_of_what_moves_the_grant": (client.moves_are_forgotten, {}),
         "test_on_lost_is_called_not_awaited": (client.any_option_will_do, {}),
         "test_on_lost_flag_and_callable": (client.all_bodies_are_cancelled, {}),
-        "test_moved_grant_is_released_once_lost_is_told": (
+        "test_release_of_a_moved_grant_after_its_loss_raises": (
             client.moves_are_forgotten,
             {},
         ),
@@ -63,23 +63,26 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
         ),
         "test_sessions_do_not_mix": (client.a_loss_is_for_all, {}),
     },
-    test_upgrading: {
-        "test_it_ends_while_it_waits": (
+    test_interrupted_conversion: {
+        "test_a_grant_ends_while_its_upgrade_waits": (
             client.the_ended_are_upgraded,
-            {"told": next(iter(test_upgrading.ENDS))},
+            {"error_type": next(iter(test_interrupted_conversion.ENDS))},
         ),
         "test_its_owner_closes_while_another_task_waits": (
             client.the_closed_is_used,
             {},
         ),
-        "test_what_has_expired_does_not_ask_again": (client.the_ended_are_upgraded, {}),
-        "test_who_has_stopped_waiting_is_not_looked_for": (
+        "test_an_expired_grant_does_not_ask_for_its_upgrade": (
+            client.the_ended_are_upgraded,
+            {},
+        ),
+        "test_an_ended_upgrade_is_not_polled_for": (
             client.who_left_is_looked_for,
             {},
         ),
-        "test_what_was_released_is_not_upgraded": (client.any_grant_is_used, {}),
-        "test_it_is_upgraded_once": (client.endings_are_forgotten, {}),
-        "test_it_is_lost_while_it_is_moved": (
+        "test_a_released_grant_is_not_upgraded": (client.any_grant_is_used, {}),
+        "test_a_reader_is_upgraded_once": (client.endings_are_forgotten, {}),
+        "test_a_grant_is_lost_during_its_conversion": (
             client.the_lost_are_moved,
             {"mode": "write"},
         ),
@@ -91,25 +94,28 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             client.a_lease_ends_twice,
             {"mode": "write"},
         ),
-        "test_it_is_not_given_away_while_it_is_moved": (
+        "test_a_ticket_is_not_given_away_during_a_conversion": (
             client.moves_are_not_noted,
             {"mode": "read"},
         ),
-        "test_it_is_extended_while_it_is_moved": (
+        "test_a_grant_is_extended_during_its_conversion": (
             client.the_moved_are_extended,
             {"mode": "write"},
         ),
-        "test_it_is_renewed_while_it_is_moved": (
+        "test_a_grant_is_renewed_during_its_conversion": (
             client.moves_are_not_noted,
             {"mode": "read"},
         ),
     },
-    test_several: {
-        "test_all_is_asked_before_anything_is_answered": (
+    test_acquire_several: {
+        "test_all_locks_are_requested_at_once": (
             client.several_are_asked_in_turn,
             {},
         ),
-        "test_what_is_not_free_is_waited_for_in_order": (client.the_rest_is_kept, {}),
+        "test_locks_that_are_not_free_are_waited_for_in_order": (
+            client.the_rest_is_kept,
+            {},
+        ),
         "test_the_time_runs_out_while_the_store_is_silent": (
             client.several_have_no_timeout,
             {},
@@ -119,7 +125,7 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {"number": 2, "fate": Fate.LOSE},
         ),
         "test_uncertain_when_nothing_comes_back": (client.uncertainty_is_hidden, {}),
-        "test_nothing_is_asked_of_who_holds_one_already": (
+        "test_a_task_that_holds_one_of_the_locks_is_refused": (
             client.an_own_task_may_wait,
             {},
         ),
@@ -129,8 +135,8 @@ CONTROLS: dict[ModuleType, dict[str, Control]] = {
             {},
         ),
         "test_one_release_fails": (client.clean_up_is_not_repeated, {}),
-        "test_a_timeout_is_told_as_it_was_asked_for": (
-            client.the_rest_of_a_timeout_is_told,
+        "test_a_timeout_error_states_the_given_timeout": (
+            client.the_rest_of_a_timeout_is_reported,
             {"entered": True},
         ),
     },

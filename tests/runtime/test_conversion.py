@@ -50,7 +50,7 @@ class Grant:
 
 @dataclass
 class Model:
-    """Who holds, by the rules that users are told; the highest fence there was."""
+    """Who holds, by the documented rules; the highest fence there was."""
 
     held: dict[Held, Grant] = field(default_factory=dict[Held, Grant])
     detached: dict[str, Grant] = field(default_factory=dict[str, Grant])

@@ -36,7 +36,7 @@ def test_slots_that_everybody_left_are_forgotten() -> None:
         assert len(agenda._due) == len(agenda._slots) <= MAX_EMPTY_SLOTS
 
 
-def test_whoever_is_held_still_is_looked_at() -> None:
+def test_held_leases_remain_in_the_deadline_queue() -> None:
     agenda = DeadlineQueue()
     held = [granted(number) for number in range(MANY)]
     for number, lease in enumerate(held):
@@ -70,7 +70,7 @@ def lease() -> Lease:
     return leased(LeaseTerms(60.0), StandingClock())
 
 
-def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:
+def test_a_lease_is_due_at_its_time_and_once(lease: Lease) -> None:
     agenda = DeadlineQueue()
     due = agenda.put(lease, 5.0)
     assert agenda.next == due
@@ -80,7 +80,7 @@ def test_it_is_due_at_its_time_and_once(lease: Lease) -> None:
 
 
 @pytest.mark.parametrize("how", ["released", "lost"])
-def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
+def test_ended_leases_leave_the_deadline_queue(lease: Lease, how: str) -> None:
     """It may have been due in a year."""
     agenda = DeadlineQueue()
     agenda.put(lease, 3e7)

@@ -25,7 +25,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(record.msg).split()[0] for record in caplog.records]
 
 
-async def test_what_a_waiter_passes_through(
+async def test_the_events_of_a_waiter(
     locks: Locks, near: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
     tickets: list[str] = []

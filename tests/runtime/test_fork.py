@@ -70,10 +70,10 @@ async def test_a_client_that_cannot_be_severed_spares_the_others_nothing(
     assert code_of_child(locks) == 7
 
 
-async def test_nothing_is_sent_by_what_waits_or_is_dropped(
+async def test_a_forked_child_sends_nothing_for_waiters_and_dropped_locks(
     locks: Locks, near: Locks, link: FaultyLink
 ) -> None:
-    """Releases, withdrawals and looks: of gates that were there, and of new ones."""
+    """Releases, withdrawals and reads: of queues that were there, and of new ones."""
     held = await locks.mutex(*NAME).acquire()
 
     async def wait() -> None:

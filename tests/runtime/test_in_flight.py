@@ -16,7 +16,7 @@ from aiorwlock_remote.testing.memory import FaultyMemory
 
 pytestmark = pytest.mark.anyio
 
-Story = Callable[[Locks, FaultyLink], Awaitable[object]]
+History = Callable[[Locks, FaultyLink], Awaitable[object]]
 
 
 def silent(link: FaultyLink) -> None:
@@ -65,7 +65,7 @@ async def adopts(locks: Locks, link: FaultyLink) -> object:
 
 
 @pytest.mark.parametrize(
-    "story",
+    "history",
     [
         adopts,
         tries,
@@ -77,15 +77,15 @@ async def adopts(locks: Locks, link: FaultyLink) -> object:
     ],
 )
 async def test_a_request_under_way(
-    store: FaultyMemory, link: FaultyLink, near: Locks, story: Story
+    store: FaultyMemory, link: FaultyLink, near: Locks, history: History
 ) -> None:
-    """What it grants is taken back, also if it never expired; who asked is told."""
+    """Its grant is withdrawn, also if it never expired; the caller gets an error."""
     locks = await connect(store, lease=None)
     errors: list[BaseException] = []
 
     async def asks() -> None:
         try:
-            await story(locks, link)
+            await history(locks, link)
         except Closed as exc:
             errors.append(exc)
 
@@ -100,16 +100,16 @@ async def test_a_request_under_way(
     assert [d async for d in near.list()] == []
 
 
-@pytest.mark.parametrize("story", [downgrades, upgrades, tries_to_upgrade])
+@pytest.mark.parametrize("history", [downgrades, upgrades, tries_to_upgrade])
 async def test_a_move_whose_answer_is_lost(
-    store: FaultyMemory, link: FaultyLink, story: Story
+    store: FaultyMemory, link: FaultyLink, history: History
 ) -> None:
-    """Who moves it is told that it was closed, not that the link broke by then."""
+    """A conversion reports the closing, not that the link broke by then."""
     locks = await connect(store, lease=None)
 
     async def asks() -> None:
         with pytest.raises(Closed):
-            await story(locks, link)
+            await history(locks, link)
 
     async with anyio.create_task_group() as tasks:
         link.fate = lambda _: Fate.LOSE if link.hold_back else Fate.PASS
@@ -173,7 +173,7 @@ async def test_a_grant_that_somebody_may_not_want(
     assert [d async for d in near.list()] == []
 
 
-async def test_what_failed_is_not_taken_back() -> None:
+async def test_failed_requests_are_not_withdrawn() -> None:
     """Nor remembered: a store that is away for long would fill the memory."""
     closing, taken_back = InFlightGrants(), list[str]()
     with pytest.raises(KeyError), closing.under(lambda: taken_back.append("failed")):

@@ -38,7 +38,7 @@ def test_a_holder_stops_before_the_store_does(lease: float) -> None:
     assert local_deadline(100.0, lease, 0.0) == 100.0 + lease
 
 
-def test_it_ends_once_and_a_loss_is_reported_once(lease: Lease) -> None:
+def test_a_lease_ends_once_and_its_loss_is_reported_once(lease: Lease) -> None:
     reported: list[Lease] = []
     lease.on_loss = reported.append
     assert lease.lose("forced")
@@ -48,7 +48,7 @@ def test_it_ends_once_and_a_loss_is_reported_once(lease: Lease) -> None:
     assert reported == [lease]
 
 
-def test_what_was_released_is_not_lost(lease: Lease, clock: StandingClock) -> None:
+def test_a_released_lease_is_not_lost(lease: Lease, clock: StandingClock) -> None:
     reported: list[Lease] = []
     lease.on_loss = reported.append
     assert lease.end(LeaseState.RELEASED)
@@ -72,7 +72,7 @@ def test_a_late_reply_brings_the_deadline_no_nearer(
     assert lease.deadline == deadline
 
 
-def test_what_may_have_been_moved_is_not_taken_for_lost(lease: Lease) -> None:
+def test_a_lease_under_conversion_is_not_taken_for_lost(lease: Lease) -> None:
     with lease.moving_to("new"):
         lease.gone("forced")
         assert lease.reason is None

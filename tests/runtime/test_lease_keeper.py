@@ -1,4 +1,4 @@
-"""Renewals that fail: nothing is lost before the local deadline; then it is told."""
+"""Renewals that fail: no grant is lost before its local deadline."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_renewal_is_waited_for_until_before_the_deadline(
 async def test_closing_waits_for_no_renewal(
     link: FaultyLink, store: FaultyMemory, renewals_hang: threading.Event
 ) -> None:
-    """The keeper is told to give it up, by whoever closes."""
+    """A closing session tells the keeper to give the lease up."""
     begun = threading.Event()
     wait = link.before_renewal
 
@@ -136,7 +136,7 @@ async def test_a_dead_link_leaves_time_for_another_try() -> None:
 async def test_a_renewal_that_hangs_hides_no_other_loss(
     locks: Locks, renewals_hang: threading.Event
 ) -> None:
-    """A lease that was to be renewed behind it is told of its deadline, too."""
+    """A lease that was to be renewed behind it ends at its deadline, too."""
     first = await locks.mutex(*NAME, on_lost="flag").acquire()
     with pytest.raises(LockLost) as caught:
         async with locks.mutex("kept", 2, lease=1.5):

@@ -81,7 +81,7 @@ def test_a_loop_is_asked_twice_in_the_time_it_may_hang(
     assert lease.state is LeaseState.HELD
 
 
-def test_what_belongs_to_a_loop_that_has_ended_is_renewed_no_more(
+def test_leases_of_an_ended_loop_are_renewed_no_more(
     keeper: LeaseKeeper, loop: Loop
 ) -> None:
     """Nobody could release it."""
@@ -112,7 +112,7 @@ class Noting:
         """Nothing was opened."""
 
 
-def test_who_has_the_least_time_left_is_renewed_first(loop: Loop) -> None:
+def test_the_lease_with_the_least_time_left_is_renewed_first(loop: Loop) -> None:
     noting = Noting()
     renewing = RenewalWorker(lambda: noting, loop.clock, lambda _: None)
     renewing.renew([leased(LeaseTerms(float(n)), loop.clock) for n in (30, 3, 10)])

@@ -51,7 +51,7 @@ class Server:
         return self.batches.get(timeout=30)
 
 
-class Scene:
+class KeeperSetup:
     """A keeper, and the server that it renews at."""
 
     def __init__(self) -> None:
@@ -75,73 +75,73 @@ class Scene:
         self.clock.seconds += 1
 
     def is_settled(self) -> None:
-        """What was renewed has been told: there is one batch after the other."""
+        """All renewals are reported: there is one batch after the other."""
         marker = self.grants("marker", LeaseTerms(30.0), self.clock.now() - 10)
         assert self.server.renewed() == {"marker": 30_000_000}
         marker.end(LeaseState.RELEASED)
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    scene = Scene()
-    yield scene
-    thread = scene.keeper.close()
+def setup() -> Iterator[KeeperSetup]:
+    setup = KeeperSetup()
+    yield setup
+    thread = setup.keeper.close()
     if thread is not None:
         thread.join()
 
 
-def test_all_that_is_kept_is_renewed_at_once(scene: Scene) -> None:
+def test_all_grants_are_renewed_at_once_after_a_failover(setup: KeeperSetup) -> None:
     """Also what has no end; what is unknown is lost, long before it would be due."""
-    now, told = scene.clock.now(), threading.Event()
-    scene.grants("leased", LeaseTerms(600.0), now)
-    scene.grants("endless", LeaseTerms(None), now)
-    scene.grants("by hand", LeaseTerms(600.0, keep=False), now)
-    unknown = scene.grants("unknown", LeaseTerms(None), now)
-    unknown.on_loss = lambda _: told.set()
-    scene.server.unknown = {"unknown"}
-    scene.fails_over()
+    now, lost = setup.clock.now(), threading.Event()
+    setup.grants("leased", LeaseTerms(600.0), now)
+    setup.grants("endless", LeaseTerms(None), now)
+    setup.grants("by hand", LeaseTerms(600.0, keep=False), now)
+    unknown = setup.grants("unknown", LeaseTerms(None), now)
+    unknown.on_loss = lambda _: lost.set()
+    setup.server.unknown = {"unknown"}
+    setup.fails_over()
     asked = {"leased": 600_000_000, "endless": None, "unknown": None}
-    assert scene.server.renewed() == asked
-    assert told.wait(30)
+    assert setup.server.renewed() == asked
+    assert lost.wait(30)
     assert (unknown.state, unknown.reason) == (LeaseState.LOST, "expired")
 
 
-def test_what_has_no_end_is_renewed_at_each_failover(scene: Scene) -> None:
+def test_endless_grants_are_renewed_at_each_failover(setup: KeeperSetup) -> None:
     """And at no other time; a released one not any more."""
-    kept = scene.grants("kept", LeaseTerms(None), scene.clock.now())
-    other = scene.grants("other", LeaseTerms(None), scene.clock.now())
+    kept = setup.grants("kept", LeaseTerms(None), setup.clock.now())
+    other = setup.grants("other", LeaseTerms(None), setup.clock.now())
     for _ in range(2):
-        scene.fails_over()
-        assert scene.server.renewed() == {"kept": None, "other": None}
-        scene.is_settled()
+        setup.fails_over()
+        assert setup.server.renewed() == {"kept": None, "other": None}
+        setup.is_settled()
     other.end(LeaseState.RELEASED)
-    scene.fails_over()
-    assert scene.server.renewed() == {"kept": None}
+    setup.fails_over()
+    assert setup.server.renewed() == {"kept": None}
     assert kept.state is LeaseState.HELD
 
 
-def test_a_grant_that_was_on_its_way_is_renewed_at_once(scene: Scene) -> None:
+def test_a_grant_that_was_on_its_way_is_renewed_at_once(setup: KeeperSetup) -> None:
     """By the server before this one, perhaps; what was asked for later is not."""
-    scene.fails_over()
-    now = scene.clock.now()
-    scene.grants("later", LeaseTerms(600.0), now)
-    scene.grants("on its way", LeaseTerms(600.0), now - 1.5)
-    assert scene.server.renewed() == {"on its way": 600_000_000}
-    scene.grants("on its way, for ever", LeaseTerms(None), now - 1.5)
-    assert scene.server.renewed() == {"on its way, for ever": None}
+    setup.fails_over()
+    now = setup.clock.now()
+    setup.grants("later", LeaseTerms(600.0), now)
+    setup.grants("on its way", LeaseTerms(600.0), now - 1.5)
+    assert setup.server.renewed() == {"on its way": 600_000_000}
+    setup.grants("on its way, for ever", LeaseTerms(None), now - 1.5)
+    assert setup.server.renewed() == {"on its way, for ever": None}
 
 
-def test_a_renewal_that_was_under_way_counts_for_nothing(scene: Scene) -> None:
+def test_a_renewal_that_was_under_way_counts_for_nothing(setup: KeeperSetup) -> None:
     """The server before this one may have carried it out."""
-    scene.server.meanwhile = scene.fails_over
-    lease = scene.grants("kept", LeaseTerms(6.0), scene.clock.now())
-    scene.clock.seconds += 2
-    scene.grants(
-        "marker", LeaseTerms(None, max_hold=0.0), scene.clock.now()
+    setup.server.meanwhile = setup.fails_over
+    lease = setup.grants("kept", LeaseTerms(6.0), setup.clock.now())
+    setup.clock.seconds += 2
+    setup.grants(
+        "marker", LeaseTerms(None, max_hold=0.0), setup.clock.now()
     )  # it looks
-    assert scene.server.renewed() == {"kept": 6_000_000}
-    assert scene.server.renewed() == {"kept": 6_000_000}
-    scene.is_settled()
+    assert setup.server.renewed() == {"kept": 6_000_000}
+    assert setup.server.renewed() == {"kept": 6_000_000}
+    setup.is_settled()
     assert lease.state is LeaseState.HELD
 
 

@@ -41,7 +41,7 @@ OUTCOMES = st.sampled_from(["renewed", "gone", "away", "each failed", "defect"])
 NOBODYS_THREAD = threading.Thread()
 
 
-class World:
+class FakeLoop:
     """A clock, an event loop and a renewer that do what the story says."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class World:
         pass
 
 
-class Story(RuleBasedStateMachine):
+class LeaseKeeperStateMachine(RuleBasedStateMachine):
     """Grants come, are renewed or not, and go."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.keeper = LeaseKeeper(lambda: self.world, self.world)
+        self.loop = FakeLoop()
+        self.keeper = LeaseKeeper(lambda: self.loop, self.loop)
         self.keeper._thread = NOBODYS_THREAD
         self.keeper._worker._thread = NOBODYS_THREAD
         self.leases: list[Lease] = []
@@ -89,8 +89,8 @@ class Story(RuleBasedStateMachine):
     @rule(terms=TERMS, ago=st.sampled_from([0.0, 0.1]))
     def is_granted(self, terms: LeaseTerms, ago: float) -> None:
         grant = Claim(f"t{len(self.leases)}", None).grant(Mode.WRITE, 1, 0)
-        sent_at = self.world.clock.seconds - ago
-        lease = Lease(ORDER, grant, terms, sent_at, self.world.clock)
+        sent_at = self.loop.clock.seconds - ago
+        lease = Lease(ORDER, grant, terms, sent_at, self.loop.clock)
         self.leases.append(lease)
         self.keeper.ready(terms)
         self.keeper.add(lease)
@@ -108,7 +108,7 @@ class Story(RuleBasedStateMachine):
     def is_extended(self, data: st.DataObject, seconds: float) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         never = lease.terms.lease is None
-        lease.renewed(self.world.clock.seconds, None if never else seconds)
+        lease.renewed(self.loop.clock.seconds, None if never else seconds)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), to=st.sampled_from([(), ("new",)]))
@@ -122,7 +122,7 @@ class Story(RuleBasedStateMachine):
         outcome=OUTCOMES,
     )
     def time_passes(self, seconds: float, turns: str, outcome: str) -> None:
-        self.world.clock.seconds += seconds
+        self.loop.clock.seconds += seconds
         if turns != "none":
             self.the_keeper_has_its_turn()
         if turns == "both":
@@ -130,17 +130,17 @@ class Story(RuleBasedStateMachine):
 
     def the_keeper_has_its_turn(self) -> None:
         """Until it would sleep. Nothing is believed after its deadline then."""
-        while batch := self.keeper._deadlines.take(self.world.clock.seconds, MAX_BATCH):
+        while batch := self.keeper._deadlines.take(self.loop.clock.seconds, MAX_BATCH):
             self.keeper._check(batch)
         for lease in self.leases:
             if lease.state is LeaseState.HELD and lease.deadline is not None:
-                assert lease.deadline > self.world.clock.seconds - SLOT_SECONDS
+                assert lease.deadline > self.loop.clock.seconds - SLOT_SECONDS
 
     @precondition(lambda self: not self.keeper._worker._due.empty())
     @rule(outcome=OUTCOMES)
     def renewals_have_their_turn(self, outcome: str) -> None:
         """Whatever they come to, what is held is to be renewed again."""
-        self.world.outcome = outcome
+        self.loop.outcome = outcome
         renewing = self.keeper._worker
         while not renewing._due.empty():
             leases = renewing._next_batch()
@@ -150,10 +150,10 @@ class Story(RuleBasedStateMachine):
             if lease.state is LeaseState.HELD and lease.terms.keep and lease.deadline:
                 assert lease.renew_due < RENEWAL_IN_FLIGHT
 
-    @precondition(lambda self: self.world.soon)
+    @precondition(lambda self: self.loop.soon)
     @rule()
     def the_loop_has_its_turn(self) -> None:
-        soon, self.world.soon = self.world.soon, []
+        soon, self.loop.soon = self.loop.soon, []
         for call in soon:
             call()
 
@@ -179,5 +179,5 @@ class Story(RuleBasedStateMachine):
                 assert planned <= end + SLOT_SECONDS
 
 
-TestStory = Story.TestCase
+TestStory = LeaseKeeperStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(200), stateful_step_count=40)

@@ -51,7 +51,7 @@ async def test_nothing_is_asked_for_that_could_not_be_kept(
         await renewed(held)
 
 
-async def test_nothing_is_adopted_that_could_not_be_kept(
+async def test_no_grant_is_adopted_without_a_keeper(
     locks: Locks, near: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticket = (await locks.mutex(*NAME, lease=30).acquire()).detach()
@@ -71,7 +71,7 @@ async def test_closed_without_a_keeper(
     assert not caplog.records
 
 
-async def test_what_needs_no_keeper(
+async def test_endless_grants_need_no_keeper(
     locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     RefusedThreads(monkeypatch, "keeper", FOR_EVER)
@@ -93,7 +93,7 @@ async def test_a_lane_without_a_thread(
 async def test_one_defect(
     link: FaultyLink, locks: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Is told to the log, and nothing is lost."""
+    """The defect is logged, and nothing is lost."""
     defects = [ValueError("a defect")]
 
     def lane(_: Resource) -> None:
@@ -103,12 +103,12 @@ async def test_one_defect(
     link.lane = lane
     async with locks.mutex(*NAME, lease=30) as held:
         await renewed(held)
-    (told,) = caplog.records
-    assert (told.levelno, told.message) == (logging.ERROR, "keeper_failed")
+    (logged,) = caplog.records
+    assert (logged.levelno, logged.message) == (logging.ERROR, "keeper_failed")
 
 
 async def test_a_defect_with_one_lock(link: FaultyLink, locks: Locks) -> None:
-    """It is told at its deadline, the others are kept; new ones, too."""
+    """It is lost at its deadline, the others are kept; new ones, too."""
 
     def lane(resource: Resource) -> None:
         if resource.type == "cursed":

@@ -1,4 +1,4 @@
-"""Loss: the body is cancelled and told, whatever else is going on in it."""
+"""Loss: the body is cancelled and gets the error, whatever else goes on in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def force(locks: Locks) -> None:
         assert await locks.force_release(seen, reason="test") == 1
 
 
-async def test_what_is_not_seen_is_not_broken(locks: Locks) -> None:
+async def test_unseen_holders_are_not_broken(locks: Locks) -> None:
     for wrong in (None, "order/1", resource(*NAME)):
         with pytest.raises(ConfigurationError, match="takes a LockInfo"):
             await locks.force_release(wrong, reason="test")  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ async def test_error_while_being_cancelled_is_kept(near: Locks) -> None:
                 raise KeyError
 
 
-async def test_body_that_never_awaits_is_told_at_the_end(near: Locks) -> None:
+async def test_body_that_never_awaits_gets_the_loss_at_its_end(near: Locks) -> None:
     """Finished in ignorance of the loss, it still was not protected."""
     with pytest.raises(LockLost) as caught:
         async with near.mutex(*NAME):
@@ -150,24 +150,24 @@ async def test_on_lost_is_called_not_awaited(near: Locks) -> None:
 
 
 async def test_on_lost_flag_and_callable(near: Locks) -> None:
-    """``"flag"`` lets the body run on; a callable is told, too."""
+    """``"flag"`` lets the body run on; a callable is called, too."""
     async with near.mutex(*NAME, on_lost="flag") as held:
         await force(near)
         await _lost(held)
-    told: list[Held] = []
-    async with near.mutex(*NAME, on_lost=told.append) as held:
+    losses: list[Held] = []
+    async with near.mutex(*NAME, on_lost=losses.append) as held:
         await force(near)
         await _lost(held)
 
-        async def is_told() -> bool:
-            return bool(told)
+        async def is_notified() -> bool:
+            return bool(losses)
 
-        # The keeper's thread knows first; the loop is told next.
-        await wait_until(is_told, 20)
-    assert told == [held]
+        # The keeper's thread knows first; the loop is notified next.
+        await wait_until(is_notified, 20)
+    assert losses == [held]
 
 
-async def test_moved_grant_is_released_once_lost_is_told(near: Locks) -> None:
+async def test_release_of_a_moved_grant_after_its_loss_raises(near: Locks) -> None:
     """After a downgrade the newest grant is the one that is watched and released."""
     with pytest.raises(LockLost):
         async with near.rwlock(*NAME).writer as writer:
@@ -181,17 +181,17 @@ async def test_moved_grant_is_released_once_lost_is_told(near: Locks) -> None:
 
 async def test_on_lost_after_a_move_gets_the_newest(near: Locks) -> None:
     """Once, and not what was moved."""
-    told: list[Held] = []
-    async with near.rwlock(*NAME, on_lost=told.append).writer as writer:
+    losses: list[Held] = []
+    async with near.rwlock(*NAME, on_lost=losses.append).writer as writer:
         newest = await (await writer.downgrade()).upgrade()
         await force(near)
         await _lost(newest)
 
-        async def is_told() -> bool:
-            return bool(told)
+        async def is_notified() -> bool:
+            return bool(losses)
 
-        await wait_until(is_told, 20)
-    assert told == [newest]
+        await wait_until(is_notified, 20)
+    assert losses == [newest]
     assert writer.lost is None
 
 

@@ -1,4 +1,4 @@
-"""Requests that never arrive, answers that never come: resolved by ticket or told."""
+"""Requests that never arrive, answers that never come: resolved by ticket or raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def once(kind: type[Command], fate: Fate) -> Callable[[Command], Fate]:
     )
 
 
-async def test_refused_first_request_is_told(link: FaultyLink, locks: Locks) -> None:
+async def test_refused_first_request_is_raised(link: FaultyLink, locks: Locks) -> None:
     """A store that cannot be reached fails an acquire that has no place yet."""
     link.fate = lambda command: (
         Fate.REFUSE if isinstance(command, Acquire) else Fate.PASS
@@ -45,7 +45,7 @@ async def test_refused_first_request_is_told(link: FaultyLink, locks: Locks) -> 
 async def test_a_release_that_failed_is_asked_again(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
-    """The caller is told; nobody has to wait for the end of the lease."""
+    """The caller gets the error; nobody has to wait for the end of the lease."""
     held = await locks.mutex(*NAME).acquire(lease=60)
     link.down = True
     with pytest.raises(BackendUnavailable):
@@ -70,9 +70,7 @@ async def test_a_release_that_failed_is_asked_again_at_the_end(
 
 
 @pytest.mark.slow
-async def test_nobody_insists_when_the_lease_is_over(
-    link: FaultyLink, locks: Locks
-) -> None:
+async def test_retries_end_with_the_lease(link: FaultyLink, locks: Locks) -> None:
     held = await locks.mutex(*NAME).acquire(lease=2)
     link.down = True
     with pytest.raises(BackendUnavailable):
@@ -90,7 +88,7 @@ async def quiet(link: FaultyLink) -> bool:
 async def test_lost_answer_is_taken_back(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
-    """Granted, but the answer was lost: withdrawn by ticket, and the failure told."""
+    """Granted, but the answer was lost: withdrawn by ticket, and the failure raised."""
     link.fate = once(Acquire, Fate.LOSE)
     with pytest.raises(BackendUnavailable):
         await locks.mutex(*NAME).acquire(timeout=1)
@@ -111,7 +109,7 @@ async def test_uncertain_when_nothing_comes_back(
     assert holder.holder == caught.value.holder
 
 
-async def test_what_was_adopted_unheard_is_given_back(
+async def test_an_adoption_with_a_lost_reply_is_withdrawn(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The answer was lost: withdrawn by the new ticket; the old one is no good."""
@@ -124,7 +122,7 @@ async def test_what_was_adopted_unheard_is_given_back(
         await locks.adopt(ticket)
 
 
-async def test_what_was_not_adopted_can_be(
+async def test_a_ticket_of_a_lost_adoption_can_be_adopted(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """The request never arrived: the ticket is as good as before."""
@@ -246,7 +244,7 @@ async def test_late_grant_is_given_back(
     assert not await near.mutex(*NAME).locked()
 
 
-async def test_failed_release_is_told_and_ends_with_the_lease(
+async def test_failed_release_is_raised_and_ends_with_the_lease(
     link: FaultyLink, locks: Locks, near: Locks
 ) -> None:
     """``release`` raises if the store failed; nobody renews the grant any more."""

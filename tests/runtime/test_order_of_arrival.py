@@ -13,32 +13,32 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
-from tests.runtime.test_wait_queue_random_histories import ORDER, World
+from tests.runtime.test_wait_queue_random_histories import ORDER, FakeStore
 
 READ, WRITE = Mode.READ, Mode.WRITE
 SECOND = 1_000_000
 
 
 class Process:
-    """One process whose store answers when it is told to."""
+    """One process whose store answers on demand."""
 
     def __init__(self) -> None:
-        self.world = World(PollPolicy())
-        client = StoreClient(self.world, StoreSettings("here"))  # type: ignore[arg-type]
-        client.store = self.world  # type: ignore[assignment]
+        self.fake = FakeStore(PollPolicy())
+        client = StoreClient(self.fake, StoreSettings("here"))  # type: ignore[arg-type]
+        client.store = self.fake  # type: ignore[assignment]
         self.client = client
-        self.gate: WaitQueue = client.queues.queue(ORDER)
+        self.client_id: WaitQueue = client.queues.queue(ORDER)
 
     def joins(self, ticket: str) -> TaskWaiter:
         """A task asks; the first letter of its ticket says in which mode."""
         waiter = TaskWaiter(Claim(ticket, 30 * SECOND), Policy.FAIR)
-        self.gate.join(waiter, mode_of(ticket))
+        self.client_id.join(waiter, mode_of(ticket))
         return waiter
 
     @property
     def sent(self) -> list[list[str]]:
         """The tickets in each acquire under way."""
-        commands = [command for command, _ in self.world.under_way]
+        commands = [command for command, _ in self.fake.under_way]
         return [
             [claim.ticket for claim in command.claims]
             for command in commands
@@ -47,15 +47,15 @@ class Process:
 
     def grants(self) -> None:
         """The request that was sent first is granted."""
-        command, pending = self.world.under_way.pop(0)
+        command, pending = self.fake.under_way.pop(0)
         assert isinstance(command, Acquire)
-        now = self.world.now
+        now = self.fake.now
         grants = tuple(claim.grant(command.mode, 1, now) for claim in command.claims)
         pending.set_result(Granted(grants, now, placed=command.more > 0))
 
     def answers(self, answer: Any) -> None:  # noqa: ANN401 - a reply or an error
         """The request that was sent first is answered."""
-        _, pending = self.world.under_way.pop(0)
+        _, pending = self.fake.under_way.pop(0)
         if isinstance(answer, BaseException):
             pending.set_exception(answer)
         else:
@@ -93,7 +93,7 @@ def test_an_entry_counts_for_the_readers_behind_it(process: Process) -> None:
 def test_a_failed_request_holds_nobody_back(process: Process) -> None:
     process.answers(BackendUnavailable(what="away"))
     assert process.sent == [["w1"]]
-    process.world.clock.seconds += 5
+    process.fake.clock.seconds += 5
     process.client.queues._fire()
     assert process.sent == [["w1"], ["r2", "r3"]]
 
@@ -111,7 +111,7 @@ def test_a_writer_that_leaves_holds_nobody_back() -> None:
         process.joins(ticket)
     writer = process.joins("w1")
     process.joins("r3")
-    process.gate.leave(writer, WRITE)
+    process.client_id.leave(writer, WRITE)
     process.grants()
     assert process.sent == [["r2"]]
     process.grants()
@@ -129,6 +129,6 @@ def test_a_writer_without_readers_before_it_is_sent_at_once() -> None:
 
 
 def test_a_task_that_was_not_sent_is_not_answered(process: Process) -> None:
-    """A writer that gives up meanwhile does not report what it was never told."""
+    """A writer that gives up meanwhile does not report a reply it never had."""
     writer = process.joins("w3")
-    assert process.gate.said(writer, WRITE) is None
+    assert process.client_id.said(writer, WRITE) is None

@@ -60,7 +60,9 @@ async def test_lanes_are_renewed_at_the_same_time(
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_what_a_lane_raises_is_retried(link: FaultyLink, locks: Locks) -> None:
+async def test_a_failed_renewal_of_a_channel_is_repeated(
+    link: FaultyLink, locks: Locks
+) -> None:
     failures = iter([True, True, False])
 
     def fail(_: Hashable, __: float) -> None:

@@ -11,7 +11,7 @@ from aiorwlock_remote.runtime.set_acquirer import PeriodicPoll
 
 
 @pytest.mark.asyncio
-async def test_they_go_on_after_every_task_was_cancelled() -> None:
+async def test_polls_go_on_after_every_task_was_cancelled() -> None:
     """As soon as somebody else wants to be looked after."""
     looked = asyncio.Event()
     rounds = PeriodicPoll(current_event_loop(), 3600, looked.set)

@@ -52,7 +52,7 @@ def cut(command: Command) -> Fate:
 
 
 @pytest.mark.anyio
-async def test_a_claim_that_a_blocked_loop_missed_is_told(
+async def test_a_claim_missed_by_a_blocked_loop_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message was read after its window, and another process is inside."""
@@ -99,7 +99,7 @@ async def free(others: Locks) -> None:
 
 class TestLease:
     @pytest.mark.parametrize("keep", [True, False])
-    def test_it_ends_with_its_message_unless_it_is_confirmed(self, keep: bool) -> None:
+    def test_a_pushed_lease_ends_unless_it_is_confirmed(self, keep: bool) -> None:
         clock = StandingClock()
         lease = pushed_lease(LeaseTerms(30.0, keep=keep), clock)
         since = clock.now()

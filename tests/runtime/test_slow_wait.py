@@ -36,8 +36,8 @@ def grant(age: int, who: Requester = WEB, mode: Mode = Mode.WRITE) -> Grant:
     return Grant(f"t{age}", mode, 1, NOW - age * SECOND, NOW + SECOND, who)
 
 
-def place(number: int, gate: str, mode: Mode, waiting: int = 1) -> QueueEntry:
-    return QueueEntry(number, gate, mode, NOW, NOW + SECOND, SECOND, waiting)
+def place(number: int, client_id: str, mode: Mode, waiting: int = 1) -> QueueEntry:
+    return QueueEntry(number, client_id, mode, NOW, NOW + SECOND, SECOND, waiting)
 
 
 def line(
@@ -50,9 +50,9 @@ def line(
     record = Doorman(grants=grants, queue=queue, seat=SEAT if grants else None)
     there = MutexRecord(seat) if seat is not None and (grants or seat != SEAT) else None
     seen = Snapshot(ORDER, record, there, NOW, NOW, guests)
-    told = slow_wait_message(ASKED, seen, "ours", before, 5.04)
-    assert told.startswith(START)
-    return told.removeprefix(START)
+    message = slow_wait_message(ASKED, seen, "ours", before, 5.04)
+    assert message.startswith(START)
+    return message.removeprefix(START)
 
 
 def test_as_the_documentation_has_it() -> None:
@@ -62,25 +62,25 @@ def test_as_the_documentation_has_it() -> None:
         place(3, "ours", Mode.WRITE, 5),
         place(4, "theirs", Mode.READ, 9),
     )
-    told = line(grant(31), queue=queue)
-    assert told == "held 31 s by web-3 pid 71: refund; 4th in queue"
+    message = line(grant(31), queue=queue)
+    assert message == "held 31 s by web-3 pid 71: refund; 4th in queue"
 
 
 @pytest.mark.parametrize(
     ("before", "place"),
     [(0, "1st"), (1, "2nd"), (2, "3rd"), (10, "11th"), (20, "21st"), (111, "112th")],
 )
-def test_places(before: int, place: str) -> None:
+def test_places_in_the_queue(before: int, place: str) -> None:
     assert line(grant(1), before=before).endswith(f"; {place} in queue")
 
 
 def test_readers() -> None:
     readers = [grant(age, mode=Mode.READ) for age in (3, 31, 7)]
-    told = line(*readers)
-    assert told == "held by 3, for 31 s by web-3 pid 71: refund; 1st in queue"
+    message = line(*readers)
+    assert message == "held by 3, for 31 s by web-3 pid 71: refund; 1st in queue"
 
 
-def test_nobody_and_no_name() -> None:
+def test_lines_without_holder_or_name() -> None:
     assert line() == "free just now; 1st in queue"
     assert re.match(r"held 3 s by [0-9a-f]{12}; ", line(grant(3, UNKNOWN_REQUESTER)))
 
@@ -92,7 +92,7 @@ def test_programs_that_say_no_more() -> None:
 
 
 @pytest.mark.anyio
-async def test_whoever_waits_does_not_wait_for_the_line(
+async def test_a_waiter_does_not_wait_for_the_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The store is slow to tell, then fails; the wait goes on, and ends as it would."""
@@ -124,13 +124,13 @@ async def test_whoever_waits_does_not_wait_for_the_line(
                 if caplog.records:
                     break
                 await anyio.sleep(0.01)
-        (told,) = caplog.messages
-        assert re.fullmatch(r"waited \S+ s for order/42 \(write\): gone", told)
+        (message,) = caplog.messages
+        assert re.fullmatch(r"waited \S+ s for order/42 \(write\): gone", message)
 
 
 @pytest.mark.parametrize(
-    ("waited", "told"), [(5.0, "5"), (5.09, "5"), (6.27, "6.2"), (4.99, "5")]
+    ("waited", "shown"), [(5.0, "5"), (5.09, "5"), (6.27, "6.2"), (4.99, "5")]
 )
-def test_how_long_it_waited_is_told(waited: float, told: str) -> None:
+def test_the_line_states_how_long_the_task_waited(waited: float, shown: str) -> None:
     """Not how long it was to wait: a blocked loop tells it late."""
-    assert waited_so_long(ASKED, waited) == f"waited {told} s for order/42 (write)"
+    assert waited_so_long(ASKED, waited) == f"waited {shown} s for order/42 (write)"

@@ -128,7 +128,7 @@ def declined_once() -> Callable[[Command], Fate]:
     return fate
 
 
-async def test_it_cannot_be_changed() -> None:
+async def test_statistics_cannot_be_changed() -> None:
     async with connect("memory://") as locks:
         seen = locks.statistics()
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -121,7 +121,7 @@ async def test_who_needs_no_request_lets_the_next_one_in() -> None:
 
 
 @pytest.mark.parametrize("first", ["cancelled", "answered"])
-async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
+async def test_a_cancelled_acquire_admits_the_next_one(first: str) -> None:
     acquires, scope = Acquires(), anyio.CancelScope()
     acquires.admission.behind = True
 
@@ -171,9 +171,9 @@ async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
 
 @dataclass
 class SlowStore:
-    """Renews when it is let; ``told``: the values that ``behind`` was set to."""
+    """Renews on demand; ``behind_values``: the values that ``behind`` was set to."""
 
-    told: list[bool] = field(default_factory=list[bool])
+    behind_values: list[bool] = field(default_factory=list[bool])
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     fails: bool = False
 
@@ -186,11 +186,11 @@ class SlowStore:
 
     @property
     def behind(self) -> bool:
-        return self.told[-1]
+        return self.behind_values[-1]
 
     @behind.setter
     def behind(self, late: bool) -> None:
-        self.told.append(late)
+        self.behind_values.append(late)
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -212,12 +212,12 @@ def test_renewals_that_could_have_been_asked_for_long_ago_are_late(
 
     def renewed(after: float) -> list[bool]:
         """What is said meanwhile, if it comes so long after the one before."""
-        store.told.clear()
+        store.behind_values.clear()
         clock.seconds += after * lease
         renewing.renew([one])
         for _ in range(2):  # it is handed over, and it was renewed
             assert looked.acquire(timeout=30)
-        return list(store.told)
+        return list(store.behind_values)
 
     assert renewed(1 / 3) == [False]
     assert renewed(LATE_FRACTION + 0.01) == [True, False]

@@ -1,4 +1,4 @@
-"""Whoever waits is asked for, or will be: the gate and the room in any order of events.
+"""Each waiting task is asked for, or will be: the queue in any order of events.
 
 Time, the store's answers and the loop's tasks are the test's own. Nothing is awaited.
 """
@@ -49,8 +49,8 @@ ORDER = resource("order", 1)
 SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
 
 
-class World:
-    """A store that answers when it is told to, and a loop that runs nothing."""
+class FakeStore:
+    """A store that answers on demand, and a loop that runs nothing."""
 
     def __init__(self, pace: PollPolicy) -> None:
         self.pace = pace
@@ -81,18 +81,18 @@ class World:
         pass
 
 
-class Story(RuleBasedStateMachine):
+class WaitQueueStateMachine(RuleBasedStateMachine):
     """One process: its readers, its writers, and what it hears."""
 
     pace = PollPolicy()
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.pace)
-        client = StoreClient(self.world, StoreSettings("here"))  # type: ignore[arg-type]
-        client.store = self.world  # type: ignore[assignment]
-        self.room = client.queues
-        self.gate: WaitQueue = self.room.queue(ORDER)
+        self.fake = FakeStore(self.pace)
+        client = StoreClient(self.fake, StoreSettings("here"))  # type: ignore[arg-type]
+        client.store = self.fake  # type: ignore[assignment]
+        self.queues = client.queues
+        self.queue: WaitQueue = self.queues.queue(ORDER)
         self.waiting: list[tuple[TaskWaiter, Mode]] = []
         self.inside: list[tuple[TaskWaiter, Mode]] = []
         self.tickets = 0
@@ -101,45 +101,45 @@ class Story(RuleBasedStateMachine):
     def joins(self, mode: Mode, limit: int | None) -> None:
         self.tickets += 1
         claim = Claim(f"t{self.tickets}", 30_000_000)
-        visitor = TaskWaiter(claim, Policy.FAIR, limit)
-        self.waiting.append((visitor, mode))
+        waiter = TaskWaiter(claim, Policy.FAIR, limit)
+        self.waiting.append((waiter, mode))
         try:
-            self.gate.join(visitor, mode)
+            self.queue.join(waiter, mode)
         except TooManyWaiters:
-            self.waiting.remove((visitor, mode))
+            self.waiting.remove((waiter, mode))
         self._sort()
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def gives_up(self, data: st.DataObject) -> None:
-        visitor, mode = data.draw(st.sampled_from(self.waiting))
-        self.waiting.remove((visitor, mode))
-        self.gate.leave(visitor, mode)
+        waiter, mode = data.draw(st.sampled_from(self.waiting))
+        self.waiting.remove((waiter, mode))
+        self.queue.leave(waiter, mode)
         self._sort()
 
     @precondition(lambda self: self.inside)
     @rule(data=st.data())
     def releases(self, data: st.DataObject) -> None:
-        visitor, mode = data.draw(st.sampled_from(self.inside))
-        self.inside.remove((visitor, mode))
-        self.gate.release(visitor.ticket).log_failure()
+        waiter, mode = data.draw(st.sampled_from(self.inside))
+        self.inside.remove((waiter, mode))
+        self.queue.release(waiter.ticket).log_failure()
         self._sort()
 
     @rule(seconds=SECONDS)
-    def the_bell_rings(self, seconds: float) -> None:
-        self.room.wake(ORDER, seconds)
+    def a_wake_up_arrives(self, seconds: float) -> None:
+        self.queues.wake(ORDER, seconds)
         self._sort()
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        self.world.clock.seconds += seconds
-        self.room._fire()
+        self.fake.clock.seconds += seconds
+        self.queues._fire()
         self._sort()
 
-    @precondition(lambda self: self.world.under_way)
+    @precondition(lambda self: self.fake.under_way)
     @rule(data=st.data())
     def is_answered(self, data: st.DataObject) -> None:
-        command, pending = self.world.under_way.pop(0)
+        command, pending = self.fake.under_way.pop(0)
         error = data.draw(st.sampled_from([None, None, None, "away", "damaged"]))
         if error == "away":
             pending.set_exception(BackendUnavailable(what="away"))
@@ -158,29 +158,31 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
-        for lane in self.gate._modes:
+        for lane in self.queue._modes:
             asks = lane._asked or lane.due is not None or lane.held_back
             assert asks or not lane.waiters
         # The reply to come lets them follow.
-        readers, writers = self.gate._readers, self.gate._writers
+        readers, writers = self.queue._readers, self.queue._writers
         assert readers._asked or not (writers.held_back or readers._barred)
-        due = self.gate.due
+        due = self.queue.due
         if due is not None:
-            alarm = self.room._armed[self.gate]
+            alarm = self.queues._armed[self.queue]
             assert alarm <= due
-            assert (alarm, self.gate) in [(at, who) for at, _, who in self.room._alarms]
-        assert len(self.waiting) == self.gate.waiting
+            assert (alarm, self.queue) in [
+                (at, who) for at, _, who in self.queues._alarms
+            ]
+        assert len(self.waiting) == self.queue.waiting
 
     def teardown(self) -> None:
         """All get in, one after the other, by nothing but polls."""
         for _ in range(10 * self.tickets):
-            while self.world.under_way:
-                self._grant_all(*self.world.under_way.pop(0))
+            while self.fake.under_way:
+                self._grant_all(*self.fake.under_way.pop(0))
             while self.inside:
-                visitor, _ = self.inside.pop()
-                self.gate.release(visitor.ticket).log_failure()
-            self.world.clock.seconds += 2
-            self.room._fire()
+                waiter, _ = self.inside.pop()
+                self.queue.release(waiter.ticket).log_failure()
+            self.fake.clock.seconds += 2
+            self.queues._fire()
         assert self.waiting == []
 
     def _answer(self, command: Acquire, data: st.DataObject) -> Answer:
@@ -193,7 +195,7 @@ class Story(RuleBasedStateMachine):
         if kind == "waiting":
             retry = data.draw(st.none() | SECONDS)
             wait = None if retry is None else int(retry * 1e6)
-            return Waiting(0, wait, now=self.world.now)
+            return Waiting(0, wait, now=self.fake.now)
         let_in = data.draw(st.integers(0, len(command.claims)))
         return self._granted(command, let_in, placed=data.draw(st.booleans()))
 
@@ -201,11 +203,11 @@ class Story(RuleBasedStateMachine):
         if data.draw(st.sampled_from(["held", "gone"])) == "gone":
             return NotHeld()
         fence = data.draw(st.sampled_from([1, 2]))
-        grant = command.claims[0].grant(command.mode, fence, self.world.now)
-        return Granted((grant,), self.world.now, command.more > 0)
+        grant = command.claims[0].grant(command.mode, fence, self.fake.now)
+        return Granted((grant,), self.fake.now, command.more > 0)
 
     def _granted(self, command: Acquire, let_in: int, *, placed: bool) -> Granted:
-        now = self.world.now
+        now = self.fake.now
         grants: tuple[Grant, ...] = tuple(
             claim.grant(command.mode, 1, now) for claim in command.claims[:let_in]
         )
@@ -226,14 +228,14 @@ class Story(RuleBasedStateMachine):
     def _sort(self) -> None:
         """Who has got in, and who has been turned away."""
         for one in list(self.waiting):
-            visitor, _ = one
-            if visitor.ready.done():
+            waiter, _ = one
+            if waiter.ready.done():
                 self.waiting.remove(one)
-                if visitor.grant is not None:
+                if waiter.grant is not None:
                     self.inside.append(one)
 
 
-class PushedStory(Story):
+class PushedWaitQueueStateMachine(WaitQueueStateMachine):
     """The same, where the store pushes grants: messages come in time, late, doubled and
     forged.
     """
@@ -248,7 +250,7 @@ class PushedStory(Story):
     def hears(self, data: st.DataObject, ends: float) -> None:
         writers = [w.ticket for w, mode in self.waiting if mode is Mode.WRITE]
         ticket = data.draw(st.sampled_from([*writers, "another"]))
-        since, expires = self.world.now, self.world.now + round(ends * 1e6)
+        since, expires = self.fake.now, self.fake.now + round(ends * 1e6)
         proof = proof_of(ticket, since, expires, 1)
         self._hear(PushedGrant(1, since, expires, proof))
 
@@ -260,7 +262,7 @@ class PushedStory(Story):
     @invariant()
     def one_request_confirms(self) -> None:
         """No writer enters by a message while another request is under way."""
-        writers = self.gate._writers
+        writers = self.queue._writers
         if writers._request is CONFIRMING:
             (first,) = writers._asked
             assert first.grant is not None
@@ -268,12 +270,12 @@ class PushedStory(Story):
 
     def _hear(self, message: PushedGrant) -> None:
         self.sent.append(message)
-        self.room.wake(ORDER, 0.0, message)
+        self.queues.wake(ORDER, 0.0, message)
         self._sort()
 
 
-TestStory = Story.TestCase
+TestStory = WaitQueueStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(130), stateful_step_count=30)
 
-TestPushedStory = PushedStory.TestCase
+TestPushedStory = PushedWaitQueueStateMachine.TestCase
 TestPushedStory.settings = settings(max_examples=many(130), stateful_step_count=30)

@@ -1,4 +1,4 @@
-"""The waiting room: who is looked after, and when thousands of names are used."""
+"""The registry of wait queues: which tasks wake, also with thousands of names."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ DAY = 86_400.0
 
 
 @pytest.mark.anyio
-async def test_gates_in_use_are_not_looked_through_for_each_new_one(
+async def test_queues_in_use_are_not_scanned_for_each_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
 
-    def busy(gate: WaitQueue) -> bool:  # noqa: ARG001 - somebody waits at each of them
+    def busy(queue: WaitQueue) -> bool:  # noqa: ARG001 - somebody waits at each of them
         nonlocal looks
         looks += 1
         return False
@@ -48,20 +48,20 @@ async def test_gates_in_use_are_not_looked_through_for_each_new_one(
     monkeypatch.setattr(WaitQueue, "idle", property(busy))
     many = 8 * MAX_IDLE_QUEUES
     async with connect("memory://") as locks:
-        room = locks._session.client.queues
+        queues = locks._session.client.queues
         for number in range(many):
-            room.queue(resource("many", number))
-        assert len(room._queues) == many
+            queues.queue(resource("many", number))
+        assert len(queues._queues) == many
     assert many / 2 < looks < 4 * many
 
 
 @pytest.mark.anyio
-async def test_gates_that_stand_idle_are_forgotten() -> None:
+async def test_idle_queues_are_forgotten() -> None:
     async with connect("memory://") as locks:
-        room = locks._session.client.queues
+        queues = locks._session.client.queues
         for number in range(8 * MAX_IDLE_QUEUES):
-            room.queue(resource("many", number))
-            assert len(room._queues) <= MAX_IDLE_QUEUES
+            queues.queue(resource("many", number))
+            assert len(queues._queues) <= MAX_IDLE_QUEUES
 
 
 class Teller:
@@ -78,8 +78,8 @@ class Teller:
     def waits(self, mode: Mode, seconds: float) -> None:
         self.answers[mode] = Waiting(0, int(seconds * 1e6))
 
-    def grants(self, visitor: TaskWaiter) -> None:
-        grant = visitor.claim.grant(Mode.READ, 1, 0)
+    def grants(self, waiter: TaskWaiter) -> None:
+        grant = waiter.claim.grant(Mode.READ, 1, 0)
         self.answers[Mode.READ] = Granted((grant,), 0)
 
     async def is_asked(self, mode: Mode) -> None:
@@ -105,88 +105,88 @@ class Teller:
 
 
 @asynccontextmanager
-async def waiting_room() -> AsyncIterator[tuple[Teller, WaitQueue]]:
-    """One gate at such a store."""
+async def wait_queue_with_store() -> AsyncIterator[tuple[Teller, WaitQueue]]:
+    """One wait queue at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
         event_loop = locks._session.loop
         client = StoreClient(event_loop, StoreSettings("here"))
         client.store = store  # type: ignore[assignment]
-        room = client.queues
-        yield store, room.queue(resource("order", 1))
-        room.close()
+        queues = client.queues
+        yield store, queues.queue(resource("order", 1))
+        queues.close()
 
 
-def joined(gate: WaitQueue, mode: Mode, store: Teller, seconds: float) -> TaskWaiter:
+def joined(queue: WaitQueue, mode: Mode, store: Teller, seconds: float) -> TaskWaiter:
     """Somebody who waits, and whose side is to look again after so long."""
     store.waits(mode, seconds)
-    visitor = TaskWaiter(Claim(f"{mode}er", None), Policy.FAIR)
-    gate.join(visitor, mode)
-    return visitor
+    waiter = TaskWaiter(Claim(f"{mode}er", None), Policy.FAIR)
+    queue.join(waiter, mode)
+    return waiter
 
 
-def leaves(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
-    gate.leave(reader, Mode.READ)
+def leaves(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+    queue.leave(reader, Mode.READ)
 
 
-def gets_in(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+def gets_in(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
     store.grants(reader)
 
 
-def waits_longer(gate: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+def waits_longer(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
     store.waits(Mode.READ, 300)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("reader_does", [leaves, gets_in, waits_longer])
-async def test_whoever_is_due_later_is_looked_after(
+async def test_the_mode_that_is_due_later_is_sent_too(
     reader_does: Callable[[WaitQueue, TaskWaiter, Teller], None],
 ) -> None:
     """The reader was due first, and what it does then is its own affair."""
-    async with waiting_room() as (store, gate):
-        reader = joined(gate, Mode.READ, store, 0.02)
-        joined(gate, Mode.WRITE, store, 0.04)
-        reader_does(gate, reader, store)
+    async with wait_queue_with_store() as (store, queue):
+        reader = joined(queue, Mode.READ, store, 0.02)
+        joined(queue, Mode.WRITE, store, 0.04)
+        reader_does(queue, reader, store)
         await store.is_asked(Mode.WRITE)
 
 
 @pytest.mark.asyncio
 async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
     before = asyncio.all_tasks()
-    async with waiting_room() as (store, gate):
-        joined(gate, Mode.WRITE, store, 0.02)
+    async with wait_queue_with_store() as (store, queue):
+        joined(queue, Mode.WRITE, store, 0.02)
         await asyncio.sleep(0)  # it looks out
         for task in asyncio.all_tasks() - before:
             task.cancel()
         await asyncio.sleep(0)  # it is cancelled
-        gate.wake()
+        queue.wake()
         await store.is_asked(Mode.WRITE)
 
 
 @pytest.mark.anyio
 async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
     async with connect("memory://") as locks:
-        room = locks._session.client.queues
+        queues = locks._session.client.queues
         for number in range(8 * MAX_IDLE_QUEUES):
             there = resource("order", number)
-            ear = room.listen(there)
-            room.wake(there, DAY)
-            room.unlisten(there, ear)
-            assert len(room._alarms) <= MAX_IDLE_QUEUES
-            assert len(room._armed) <= MAX_IDLE_QUEUES
+            signal = queues.listen(there)
+            queues.wake(there, DAY)
+            queues.unlisten(there, signal)
+            assert len(queues._alarms) <= MAX_IDLE_QUEUES
+            assert len(queues._armed) <= MAX_IDLE_QUEUES
 
 
 @pytest.mark.anyio
 async def test_of_several_hints_the_newest_counts() -> None:
     """A lease that was to end then has been given back, and the next one ends later."""
     async with connect("memory://") as locks:
-        room = locks._session.client.queues
+        queues = locks._session.client.queues
         there = resource("order", 1)
-        ear = room.listen(there)
+        signal = queues.listen(there)
         for seconds in range(8 * MAX_IDLE_QUEUES):
-            room.wake(there, DAY + seconds)
-            assert len(room._alarms) <= MAX_IDLE_QUEUES
-        room.wake(there, 0.02)
+            queues.wake(there, DAY + seconds)
+            assert len(queues._alarms) <= MAX_IDLE_QUEUES
+        queues.wake(there, 0.02)
         with anyio.fail_after(20):
-            await ear.wait(DAY)
-        room.unlisten(there, ear)
+            await signal.wait(DAY)
+        queues.unlisten(there, signal)

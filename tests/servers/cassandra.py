@@ -166,7 +166,7 @@ def node_command(
 
 
 class CassandraNode(Server):
-    """One node on the loopback, alone unless told of a seed.
+    """One node on the loopback, alone unless given a seed.
 
     ``config``: lines of its configuration file beside ours. It serves when the
     constructor returns, unless ``ports`` are given: then it was only launched. What it

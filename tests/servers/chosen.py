@@ -65,10 +65,10 @@ def versions() -> Iterator[str]:
         there = root(kind)
         assert there is not None
         program = there.program(_TELLS.get(kind) or package(kind))
-        told = subprocess.run(
+        output = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=True
         )
-        said = told.stdout.partition("\n")[0].removeprefix(program).strip()
+        said = output.stdout.partition("\n")[0].removeprefix(program).strip()
         yield f"{kind}: {said} ({there.path.name})"
 
 

@@ -151,14 +151,14 @@ class Page:
 
     def value(self, script: str) -> Any:  # noqa: ANN401 - of whatever kind
         """What an expression is, or what its promise is resolved to."""
-        told = self.call(
+        reply = self.call(
             "Runtime.evaluate",
             expression=script,
             awaitPromise=True,
             returnByValue=True,
         )
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def until(self, script: str) -> Any:  # noqa: ANN401 - of whatever kind
         """Wait until an expression is true; what it is then.
@@ -187,11 +187,11 @@ class Page:
 
     def prefers(self, **features: str) -> None:
         """As ``prefers(color_scheme="dark")``."""
-        told = [
+        features_set = [
             {"name": f"prefers-{name.replace('_', '-')}", "value": value}
             for name, value in features.items()
         ]
-        self.call("Emulation.setEmulatedMedia", features=told)
+        self.call("Emulation.setEmulatedMedia", features=features_set)
 
     def press(self, key: str) -> None:
         code = KEYS.get(key, 0)
@@ -231,10 +231,10 @@ class Page:
             )
 
     def text(self, selector: str = "body") -> str:
-        told: str = self.value(
+        text: str = self.value(
             f"document.querySelector({json.dumps(selector)}).innerText"
         )
-        return told
+        return text
 
     def complaints(self) -> list[str]:
         """Exceptions of scripts and errors of the console since the tab was opened."""
@@ -253,5 +253,5 @@ class Page:
 
     def picture(self, path: Path) -> None:
         """What is on the screen, as PNG."""
-        told = self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(told["data"]))
+        reply = self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(reply["data"]))

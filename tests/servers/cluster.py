@@ -101,7 +101,7 @@ class Cluster:
         return len(keys)
 
     def end_move(self, slot: int, to: RedisServer) -> None:
-        """The slot is the other's; every node is told, and knows since which epoch.
+        """The slot is the other's; every node knows it, and since which epoch.
 
         Who gets it next, and has not heard of that epoch, claims it with an older one:
         then the nodes name each other, for ever.

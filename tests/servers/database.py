@@ -18,7 +18,7 @@ STARTS_IN = 60.0
 
 
 class Database(Server):
-    """One of a test's own, to be stopped and killed. What it told, it keeps.
+    """One of a test's own, to be stopped and killed. It keeps its files.
 
     ``config``: settings beside ours.
     """

@@ -98,7 +98,7 @@ def prepare(_folder: Path) -> tuple[list[str], Facts]:
 
 
 class Mariadb(Database):
-    """One of a test's own, to be stopped and killed. What it told, it keeps."""
+    """One of a test's own, to be stopped and killed. It keeps its files."""
 
     program = "MariaDB"
     scheme: ClassVar[str] = "mariadb"

@@ -57,7 +57,7 @@ def prepare(_folder: Path) -> tuple[list[str], Facts]:
 
 
 class Mysql(Mariadb):
-    """One of a test's own, to be stopped and killed. What it told, it keeps."""
+    """One of a test's own, to be stopped and killed. It keeps its files."""
 
     program = "MySQL"
     scheme = "mysql"

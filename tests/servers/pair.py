@@ -40,7 +40,7 @@ class Pair:
 
 
 async def too_few(acquiring: Awaitable[object]) -> None:
-    """Told how many have it, in fields and in words."""
+    """Get how many have it, in fields and in words."""
     with anyio.fail_after(10), pytest.raises(BackendUnavailable) as caught:
         await acquiring
     assert caught.value.replicas == 0

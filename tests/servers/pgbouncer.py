@@ -77,9 +77,9 @@ def _program() -> str:
 
 def _keeps_statements(program: str) -> bool:
     """Whether it can pass prepared statements on: 1.21 and later."""
-    told = subprocess.run(
+    output = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=True
     )
-    found = re.search(r"(\d+)\.(\d+)", told.stdout)
-    assert found, told.stdout
+    found = re.search(r"(\d+)\.(\d+)", output.stdout)
+    assert found, output.stdout
     return (int(found[1]), int(found[2])) >= (1, 21)

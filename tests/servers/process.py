@@ -65,8 +65,8 @@ class ServerProcess:
     def _state(self) -> str:
         """A letter where the system tells it, as Linux does."""
         with suppress(FileNotFoundError):
-            told = Path(f"/proc/{self.pid}/stat").read_text()
-            return told.rpartition(")")[2].split()[0]
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+            return stat.rpartition(")")[2].split()[0]
         return ""
 
 
@@ -94,7 +94,7 @@ def free_port(*ips: str) -> int:
     """A port that is free at each of these addresses, or at the usual one.
 
     It stays so until a server starts there, which may take it ten seconds: no other
-    worker is told it, and no connection is made from it.
+    worker gets it, and no connection is made from it.
     """
     where = ips or (IP,)
     return next(port for port in _ours if all(_is_free(ip, port) for ip in where))

@@ -52,11 +52,11 @@ class PrometheusServer(Server):
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series that an expression has now: ``metric`` and ``value``."""
-        told = json.loads(
+        reply = json.loads(
             self._get(f"/api/v1/query?{urlencode({'query': expression})}")
         )
-        assert told["status"] == "success", told
-        found: list[dict[str, Any]] = told["data"]["result"]
+        assert reply["status"] == "success", reply
+        found: list[dict[str, Any]] = reply["data"]["result"]
         return found
 
     def _get(self, path: str) -> bytes:

@@ -106,10 +106,10 @@ class RedisServer(Server):
         A Sentinel that makes it the other one sends all its clients away.
         """
         try:
-            told: bytes = self.ask("ROLE")[0]
+            role_name: bytes = self.ask("ROLE")[0]
         except ConnectionError:
             return ""
-        return told.decode()
+        return role_name.decode()
 
     def close(self) -> None:
         """Gone, with its socket."""

@@ -126,7 +126,7 @@ def _mirror() -> str:
     system = platform.freedesktop_os_release()
     if system["ID"] != "debian":
         pytest.fail(f"servers of other suites need Debian: this is {system['ID']}")
-    told = subprocess.run(
+    output = subprocess.run(
         [
             *(needed("apt-get", "apt"), "indextargets", "--no-release-info"),
             *("--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)"),
@@ -137,7 +137,7 @@ def _mirror() -> str:
         check=True,
     )
     of_suite = f"{system['VERSION_CODENAME']} main "
-    for line in told.stdout.splitlines():
+    for line in output.stdout.splitlines():
         if line.startswith(of_suite) and line.endswith("/debian/"):
             return line.removeprefix(of_suite)
     pytest.fail(f"apt has no mirror of Debian's {system['VERSION_CODENAME']}")

@@ -13,7 +13,7 @@ _MORE = object()
 
 
 class ScriptedSentinel:
-    """Names ``port`` as the primary since failover ``epoch``, until told otherwise.
+    """Names ``port`` as the primary since failover ``epoch``.
 
     It publishes nothing by itself. ``asked``: the questions so far.
     """
@@ -38,19 +38,19 @@ class ScriptedSentinel:
         self._threads[0].start()
 
     def names(self, port: int, epoch: int) -> None:
-        """Name another primary; nobody is told."""
+        """Name another primary; no message is sent."""
         self.view = epoch, port
 
     def publish(self, channel: bytes, text: str) -> int:
         """Tell all subscribers; how many."""
         push = b">3\r\n" + _bulk(b"message") + _bulk(channel) + _bulk(text.encode())
-        told = 0
+        receivers = 0
         with self._lock:
             for client, channels in self._clients.items():
                 if channel in channels:
                     client.sendall(push)
-                    told += 1
-        return told
+                    receivers += 1
+        return receivers
 
     def abort(self) -> None:
         """End all connections."""

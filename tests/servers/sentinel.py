@@ -145,8 +145,8 @@ class SentinelGroup:
 
 
 def _knows_all(sentinel: Sentinel) -> bool:
-    told = sentinel.ask("SENTINEL", "MASTER", NAME)
-    fields = dict(zip(told[::2], told[1::2], strict=True))
+    reply = sentinel.ask("SENTINEL", "MASTER", NAME)
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))
     others, replicas = fields[b"num-other-sentinels"], fields[b"num-slaves"]
     return (others, replicas, fields[b"flags"]) == (b"2", b"2", b"master")
 

@@ -65,7 +65,7 @@ def shared(
     """The facts of the server in that folder, started if nobody has yet.
 
     ``prepare(folder)`` gives its command and what its users must know. The server may
-    not answer yet. ``end`` is how it is told to go.
+    not answer yet. ``end`` is how it is stopped.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / "lock"):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
     ],
     ids=["mariadb", "mysql", "postgresql"],
 )
-def test_it_ends_with_its_last_user(
+def test_a_shared_server_ends_with_its_last_user(
     kind: ModuleType,
     server_of: type[MariadbServer | PostgresqlServer],
     tmp_path: Path,

@@ -54,7 +54,7 @@ async def test_rows_keep_their_types(user: OracleUser) -> None:
 
 
 async def test_a_bound_datetime_loses_its_microseconds(user: OracleUser) -> None:
-    # The driver binds it as DATE unless it is told otherwise.
+    # The driver binds it as DATE unless another type is given.
     async with session(user) as c:
         row = await c.fetchone("SELECT :at FROM dual", {"at": THEN})
         assert row == (THEN.replace(microsecond=0),)

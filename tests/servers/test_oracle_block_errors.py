@@ -106,7 +106,7 @@ async def test_rows_there_are_none_or_too_many_of(user: OracleUser) -> None:
             await run(c, block, {}, num=int)
 
 
-async def test_what_is_found_when_it_is_compiled(user: OracleUser) -> None:
+async def test_errors_found_when_a_block_is_compiled(user: OracleUser) -> None:
     async with with_tables(user) as c:
         await c.execute(SIT, seat())
         for code, statement in {

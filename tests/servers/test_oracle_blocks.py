@@ -56,13 +56,13 @@ async def test_one_round_trip(user: OracleUser) -> None:
         session(user) as other,
     ):
         user.forget_calls()
-        told = []
+        results = []
         for ticket in ("a", "a", "b"):
             values = seat(ticket=ticket)
-            told.append(await run(c, SEIZE, values, result=str, held_by=str))
+            results.append(await run(c, SEIZE, values, result=str, held_by=str))
             assert not c.transaction_in_progress
         assert len(user.calls()) == 3
-        assert told == [
+        assert results == [
             {"result": "new", "held_by": None},
             {"result": "again 1", "held_by": "a"},
             {"result": "taken", "held_by": "a"},
@@ -99,7 +99,7 @@ async def test_a_bind_that_goes_in_and_out(user: OracleUser) -> None:
             assert both.getvalue() == expected
 
 
-async def test_what_is_only_written_starts_empty(user: OracleUser) -> None:
+async def test_variables_only_written_start_empty(user: OracleUser) -> None:
     block = "BEGIN IF :go = 1 THEN :out := 'said'; END IF; END;"
     async with session(user) as c:
         cursor = c.cursor()
@@ -163,8 +163,8 @@ async def test_returning_into(user: OracleUser) -> None:
     END;"""
     async with with_tables(user) as c:
         await c.execute(SIT, seat(5))
-        told = await run(c, block, {"ticket": "t"}, num=int, was=str)
-        assert told == {"num": 6, "was": "t"}
+        results = await run(c, block, {"ticket": "t"}, num=int, was=str)
+        assert results == {"num": 6, "was": "t"}
 
 
 async def test_microseconds_since_1970(user: OracleUser) -> None:

@@ -56,5 +56,5 @@ async def test_one_at_a_time(oracle_user: OracleUser) -> None:
     assert await contend(oracle_user, turns=100, obedient=True) == 0
 
 
-async def test_whoever_does_not_ask_is_found_out(oracle_user: OracleUser) -> None:
+async def test_a_client_that_ignores_the_lock_is_found(oracle_user: OracleUser) -> None:
     assert await contend(oracle_user, turns=100, obedient=False) > 0

@@ -122,7 +122,7 @@ async def test_errors_announced_by_a_mark(user: OracleUser) -> None:
         assert await number(c, COUNT) == 1
 
 
-async def test_what_came_through_a_hole(user: OracleUser) -> None:
+async def test_errors_of_a_connection_with_a_hole(user: OracleUser) -> None:
     async with with_tables(user) as c:
         user.hole("out")
         task = asyncio.create_task(c.execute(SIT, seat()))

@@ -52,7 +52,7 @@ TABLES = {
     "VACUUM": 900,
 }
 
-# What cannot be told the same on both is refused, and so is what is no PL/SQL.
+# What cannot be answered the same on both is refused, and so is what is no PL/SQL.
 BLOCKS = {
     "BEGIN NULL; END": 6550,
     "BEGIN NULL;": 6550,
@@ -116,7 +116,7 @@ def test_a_guarded_block_that_is_the_same_on_both(body: str) -> None:
     plsql.translated(GUARDED.replace("{body}", body), (), (), OLD)
 
 
-def test_what_inner_blocks_change_counts_for_the_outer_one() -> None:
+def test_changes_of_inner_blocks_count_for_the_outer_one() -> None:
     inner = f"BEGIN {INSERT} EXCEPTION WHEN OTHERS THEN NULL; END; {READ}"
     with pytest.raises(OracleError, match="guarded block"):
         plsql.translated(GUARDED.replace("{body}", inner), (), (), OLD)

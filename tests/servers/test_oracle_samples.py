@@ -254,7 +254,7 @@ REFUSED: dict[str, Tried] = {
 }
 
 
-async def test_what_is_not_there_is_refused(c: Connection) -> None:
+async def test_unsupported_driver_features_are_refused(c: Connection) -> None:
     """By its name, and the session goes on."""
     for what, tried in REFUSED.items():
         # Closed: in `__del__` the driver waits for a lock that this thread may hold.

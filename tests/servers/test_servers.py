@@ -23,16 +23,16 @@ def test_missing_server_fails_and_names_the_package() -> None:
         needed("no-such-redis-server", "redis-server")
 
 
-def test_no_port_is_told_twice_or_given_to_whoever_connects() -> None:
+def test_no_port_is_given_out_twice_or_to_a_client() -> None:
     """Or else a server that takes long to start would find somebody else there."""
-    told = [free_port() for _ in range(100)]
-    assert len(set(told)) == 100
+    ports = [free_port() for _ in range(100)]
+    assert len(set(ports)) == 100
     given = Path("/proc/sys/net/ipv4/ip_local_port_range")  # Linux's
     if given.exists():
-        assert max(told) < int(given.read_text().split()[0])
+        assert max(ports) < int(given.read_text().split()[0])
 
 
-def test_a_port_in_use_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((IP, free_port())) as server:
         taken, free = server.getsockname()[1], free_port()
         monkeypatch.setattr(process, "_ours", iter([taken, free]))
@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_chosen_again(
     assert server.port == chosen[1]
 
 
-def test_what_a_server_said_is_told_when_it_does_not_start(tmp_path: Path) -> None:
+def test_the_output_of_a_server_that_does_not_start_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"does not start: [^|]*no-such"):
         RedisServer(tmp_path, config={"loadmodule": "/no-such.so"})
 
@@ -126,7 +126,7 @@ def test_does_not_outlive_killed_tests(tmp_path: Path) -> None:
     until(gone, "the orphan has ended")
 
 
-def test_proxy_cuts_where_it_is_told(redis_server: RedisServer) -> None:
+def test_proxy_cuts_at_the_given_byte(redis_server: RedisServer) -> None:
     with Proxy(redis_server.port) as proxy:
         port, redis_server.port = redis_server.port, proxy.port
         try:

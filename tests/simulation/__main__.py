@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.simulation.scenario import KINDS, simulate
-from tests.simulation.test_simulation import told
+from tests.simulation.test_simulation import summary
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     kinds = [options.kind] if options.kind else list(KINDS)
     if options.seed is not None:
         run = simulate(options.seed, kinds[0])
-        print(told(run))
+        print(summary(run))
         sys.exit(bool(run.world.failures))
     began, cycles, requests, found = time.monotonic(), 0, 0, 0
     for kind in kinds:
@@ -29,7 +29,7 @@ def main() -> None:
             cycles, requests = cycles + run.cycles, requests + run.server.requests
             if run.world.failures:
                 found += 1
-                print(told(run))
+                print(summary(run))
     print(
         f"{options.count} seeds of {' and '.join(kinds)}: {cycles} grants, "
         f"{requests} requests, {found} seeds with violations, "

@@ -279,7 +279,7 @@ class Keyspace:
         begin, end = (
             int(n) + len(found) if int(n) < 0 else int(n) for n in (first, last)
         )
-        return told(found[max(begin, 0) : end + 1], b"WITHSCORES" in options)
+        return members(found[max(begin, 0) : end + 1], b"WITHSCORES" in options)
 
     def _zrangebyscore(
         self, key: bytes, least: bytes, most: bytes, *options: bytes
@@ -296,7 +296,7 @@ class Keyspace:
         found = self._between(key, least, most)
         if b"REV" in asked:
             found.reverse()
-        return told(found[limit] if limit else found, b"WITHSCORES" in asked)
+        return members(found[limit] if limit else found, b"WITHSCORES" in asked)
 
     def _zcount(self, key: bytes, least: bytes, most: bytes) -> int:
         return len(self._between(key, least, most))
@@ -324,7 +324,7 @@ def number(score: float) -> bytes:
     return b"inf" if math.isinf(score) else b"%.17g" % score
 
 
-def told(found: Sequence[tuple[float, bytes]], scores: bool) -> list[bytes]:
+def members(found: Sequence[tuple[float, bytes]], scores: bool) -> list[bytes]:
     if not scores:
         return [member for _, member in found]
     return [part for score, member in found for part in (member, number(score))]
@@ -355,9 +355,9 @@ class LuaRunner:
 
     def _command(self, name: bytes, *args: Any) -> Any:
         try:
-            told = [a if isinstance(a, bytes) else number(a) for a in args]
+            arguments = [a if isinstance(a, bytes) else number(a) for a in args]
             name = b"PUBLISH_TO" if name == b"PUBLISH" else name
-            return self._to_lua(self._keyspace.carry_out(name, *told))
+            return self._to_lua(self._keyspace.carry_out(name, *arguments))
         except RedisError as exc:
             return self._lua.table_from({b"err": str(exc).encode()})
 

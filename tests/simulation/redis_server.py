@@ -92,7 +92,7 @@ class Wire:
         self.is_open = True
         self.open_there = True
         self.silent = False
-        """Nothing comes through any more, and nobody has been told."""
+        """Nothing comes through any more, and no side knows."""
         self._world = process.world
         self._network = node.servers.network
         self._deliver = deliver

@@ -101,12 +101,12 @@ def simulated_sockets(servers: RedisServers) -> Iterator[None]:
                 getattr(done, method)(value)
 
         def run() -> None:
-            told: tuple[str, object]
+            outcome: tuple[str, object]
             try:
-                told = "set_result", function()
+                outcome = "set_result", function()
             except Exception as exc:  # noqa: BLE001 - raised in the loop
-                told = "set_exception", exc
-            process.in_loop(partial(tell, *told))
+                outcome = "set_exception", exc
+            process.in_loop(partial(tell, *outcome))
 
         SimulatedThread(process, run, "search")
         found: T = await done

@@ -56,7 +56,7 @@ def test_every_seed_keeps_the_promises(kind: str, seeds: range) -> None:
     cycles = 0
     for seed in seeds:
         run = simulate(seed, kind)
-        assert not run.world.failures, told(run)
+        assert not run.world.failures, summary(run)
         cycles += run.cycles
     assert cycles > 3 * len(seeds), "the processes hardly got to their work"
 
@@ -85,14 +85,14 @@ def test_a_seed_is_always_the_same_story() -> None:
     stories = []
     for hash_seed in ("0", "3"):
         script = STORIES.format(hash_seed=hash_seed, kinds=list(SEEDS))
-        told = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", script],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             check=True,
             capture_output=True,
         )
-        stories.append(json.loads(told.stdout))
+        stories.append(json.loads(output.stdout))
     one, other = stories
     for kind in SEEDS:
         assert len(one[kind]) > 20
@@ -111,7 +111,7 @@ def test_faults_happen() -> None:
         assert event in story
 
 
-def told(run: Run) -> str:
+def summary(run: Run) -> str:
     """Return the story of a run, for a person who looks for the fault."""
     kind = "" if run.kind == "core" else f" --kind {run.kind}"
     again = f"python -m tests.simulation --seed {run.seed}{kind}"

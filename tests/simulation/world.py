@@ -360,7 +360,7 @@ class SimulatedThread:
         _threads[getcurrent()] = self
         try:
             self._function()
-        except Exception as exc:  # noqa: BLE001 - a violation, told with the others
+        except Exception as exc:  # noqa: BLE001 - a violation, reported with the others
             self._process.world.fail(f"a thread of {self._process.name}: {exc!r}")
         finally:
             del _threads[getcurrent()]

@@ -59,8 +59,8 @@ def free_path(folder: Path, store: str) -> Path:
 def commit() -> str:
     """Return the commit of the working copy."""
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return told.stdout.strip()
+    output = subprocess.run(command, capture_output=True, text=True, check=False)
+    return output.stdout.strip()
 
 
 def command_of(given: argparse.Namespace) -> str:
@@ -73,7 +73,7 @@ def command_of(given: argparse.Namespace) -> str:
 
 def main() -> None:
     given = arguments(sys.argv[1:])
-    logging.disable()  # the faults are told of
+    logging.disable()  # the faults are reported
     path = free_path(given.evidence, given.store)
     began = datetime.now(UTC)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{given.store}-"))

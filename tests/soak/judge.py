@@ -84,12 +84,12 @@ class FaultLog:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                told = json.loads(line)
-                if "healed" in told:
-                    self.faults[-1].healed = told["healed"]
+                entry = json.loads(line)
+                if "healed" in entry:
+                    self.faults[-1].healed = entry["healed"]
                     continue
                 fields = ("kind", "begun", "fence_only", "forgets")
-                fault = Injected(*map(told.__getitem__, fields))
+                fault = Injected(*map(entry.__getitem__, fields))
                 self.faults.append(fault)
                 self._begun.append(fault.begun)
 
@@ -124,7 +124,7 @@ class FaultLog:
 
 
 @dataclass
-class Story:
+class AttemptHistory:
     """The events of one attempt."""
 
     events: list[Event] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Judge:
         self.compared = 0
         self.most_passed = 0
         self.faults = faults
-        self._stories: defaultdict[str, dict[str, Story]] = defaultdict(dict)
+        self._stories: defaultdict[str, dict[str, AttemptHistory]] = defaultdict(dict)
         self._seen_until = 0
         self._fair_until = 0
         self._later: list[Event] = []
@@ -183,7 +183,9 @@ class Judge:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Died):
             return
-        self._stories[event.resource].setdefault(event.holder, Story()).add(event)
+        self._stories[event.resource].setdefault(event.holder, AttemptHistory()).add(
+            event
+        )
         self._seen_until = max(self._seen_until, event.at)
         what = ""
         if isinstance(event, Granted):

@@ -113,12 +113,12 @@ class Redis(Site):
 
 
 def _redis_versions(server: RedisServer) -> dict[str, str]:
-    told = dict(
+    info = dict(
         line.split(":", 1)
         for line in server.ask("INFO", "server").decode().splitlines()
         if ":" in line
     )
-    return {"redis-server": told["redis_version"], "hiredis": version("hiredis")}
+    return {"redis-server": info["redis_version"], "hiredis": version("hiredis")}
 
 
 class RedisSentinel(Site):

@@ -63,7 +63,7 @@ def test_the_committed_page_is_what_the_committed_evidence_makes() -> None:
     assert page == render(runs(FOLDER)), "python -m tests.soak.page"
 
 
-def test_it_shows_what_a_fault_did(run: Run) -> None:
+def test_the_page_shows_what_a_fault_did(run: Run) -> None:
     row = "| server killed | 1,000 | 2.5 | all | 0.100 s | 0.250 s | 17 | 0 | 0 | 0 |"
     assert row in render([run])
 

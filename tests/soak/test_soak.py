@@ -56,7 +56,7 @@ def soaked(
 
 
 @pytest.mark.slow
-def test_it_finds_nothing(site: Site, tmp_path: Path) -> None:
+def test_the_soak_finds_no_problem(site: Site, tmp_path: Path) -> None:
     figures = soaked(site, tmp_path, faults=5)
     assert figures["problems"] == []
     assert sum(fault["count"] for fault in figures["faults"].values()) >= 5
@@ -65,7 +65,7 @@ def test_it_finds_nothing(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_finds_a_client_that_locks_something_else(
+def test_the_soak_finds_a_client_that_locks_something_else(
     site: Site, tmp_path: Path
 ) -> None:
     """The control: what such a client does to hot names is no exclusion."""
@@ -74,7 +74,7 @@ def test_it_finds_a_client_that_locks_something_else(
 
 
 @pytest.mark.slow
-def test_it_finds_that_nobody_judges(
+def test_the_soak_finds_that_the_judge_failed(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "JUDGE", [sys.executable, "-c", "raise SystemExit(3)"])
@@ -200,7 +200,7 @@ def test_how_many_passed(tmp_path: Path) -> None:
     assert judge.compared == 3
 
 
-def test_what_is_written_while_it_reads_is_judged_later(tmp_path: Path) -> None:
+def test_events_written_during_a_read_are_judged_later(tmp_path: Path) -> None:
     """A release that was written to a file read early is not missed."""
     (tmp_path / "faults.jsonl").touch()
     judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0))

@@ -28,7 +28,7 @@ def test_the_module_is_up_to_date() -> None:
     assert ast.dump(derived) == ast.dump(ast.parse(derive.TARGET.read_text("utf-8")))
 
 
-def test_all_words_are_needed() -> None:
+def test_every_replacement_word_is_needed() -> None:
     """A docstring of the async API that has changed needs other words."""
     derive.module()
     assert derive.WORDS.unused == set()
@@ -62,7 +62,7 @@ def test_every_member_is_there(cls: derive.Derived) -> None:
 
 
 @pytest.mark.parametrize("left_out", [*derive.LEFT_OUT, *derive.BY_HAND])
-def test_what_is_left_out_exists(left_out: str) -> None:
+def test_members_left_out_exist(left_out: str) -> None:
     name, _, member = left_out.partition(".")
     (cls,) = (c.source for c in derive.CLASSES if c.source.__name__ == name)
     assert hasattr(cls, member)

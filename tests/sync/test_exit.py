@@ -56,13 +56,13 @@ def test_a_killed_holder(url: str) -> None:
             assert held.valid
 
 
-def test_a_holder_that_was_paused_is_told(url: str) -> None:
+def test_a_paused_holder_gets_lock_lost(url: str) -> None:
     with connect(url) as locks, program(url, "hold") as process:
         process.send_signal(SIGSTOP)
         with locks.mutex("order", 1).acquire(timeout=30) as held:
             process.send_signal(SIGCONT)
-            told, _ = process.communicate("\n", timeout=30)
-            assert told == "check LockLost\nexit LockLost\n"
+            output, _ = process.communicate("\n", timeout=30)
+            assert output == "check LockLost\nexit LockLost\n"
             held.check()
 
 

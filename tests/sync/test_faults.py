@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_opened(tmp_path: object) -> None:
 
 
 def test_down_in_the_middle(server: AnyServer) -> None:
-    """Holders are told, who waits gets an error in time, and then all goes on."""
+    """Holders learn of their loss, waiters fail in time, and then all goes on."""
     with connect(server.url, lease=2, connect_timeout=2) as locks:
         lock, errors = locks.mutex("order", 1), list[BaseException]()
 

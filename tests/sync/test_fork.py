@@ -149,7 +149,7 @@ def test_a_client_of_your_own_stays_the_parents() -> None:
         assert in_a_child(child) == 0
 
 
-def test_nothing_of_the_parents_is_dropped_in_a_child(url: str) -> None:
+def test_a_child_releases_no_grant_of_its_parent(url: str) -> None:
     """What is dropped there is not given back."""
     kept: list[Held] = []
 

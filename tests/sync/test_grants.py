@@ -175,19 +175,19 @@ class TestLoss:
         assert ran == [1]
 
     def test_on_lost_is_called_in_the_background(self, locks: Locks) -> None:
-        told: list[tuple[Held, str, object]] = []
+        losses: list[tuple[Held, str, object]] = []
 
         def on_lost(lost: Held) -> None:
             try:
                 refused: object = lost.release()
             except ConfigurationError as exc:
                 refused = exc
-            told.append((lost, threading.current_thread().name, refused))
+            losses.append((lost, threading.current_thread().name, refused))
 
         with locks.mutex("order", 1, on_lost=on_lost).acquire() as held:
             self.lose(locks, held)
-            until(lambda: bool(told), "told")
-        ((lost, thread, refused),) = told
+            until(lambda: bool(losses), "called")
+        ((lost, thread, refused),) = losses
         assert lost is held
         assert thread == "aiorwlock_remote sync"
         assert "await" in str(refused)
@@ -253,7 +253,7 @@ def test_all_locks_share_a_thread() -> None:
         assert loops() == 1
 
 
-def test_what_is_not_closed_is_closed_when_dropped(tmp_path: object) -> None:
+def test_a_dropped_locks_is_closed(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/locks.db"
     locks = connect(url)
     kept = locks.mutex("order", 1).acquire()
@@ -311,7 +311,7 @@ def test_row_locks(tables: str) -> None:
         assert row.grants() == ()
 
 
-def test_what_is_lost_before_its_body_is_given_back(locks: Locks) -> None:
+def test_a_grant_lost_before_its_body_is_released(locks: Locks) -> None:
     """The store may still count it as held, and no body will leave it."""
     lock = locks.mutex("order", 1, lease=300)
     held = lock.acquire()

@@ -206,7 +206,7 @@ def test_an_interrupted_release_is_carried_out(
         assert held.release() is False
 
 
-def test_who_was_interrupted_may_ask_again(
+def test_an_interrupted_acquire_may_be_repeated(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once: its grant that came in the last moment is given back before."""

@@ -110,7 +110,7 @@ class TestOnce:
                 assert not again.run(lambda: None)
 
     @pytest.mark.usefixtures("renewed_often")
-    def test_a_loss_is_told_at_the_end(self, locks: Locks) -> None:
+    def test_a_loss_is_raised_at_the_end(self, locks: Locks) -> None:
         went_on = False
         once = locks.once("report", period=DAY, at_most=3)
         with pytest.raises(LockLost), once as mine:
@@ -138,7 +138,7 @@ class TestOnce:
         gc.collect()
         until(lambda: not locks.mutex("once", "report").locked(), "given back")
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def job() -> None: ...
 
         for call in (
@@ -170,7 +170,7 @@ class TestLead:
 
     @pytest.mark.usefixtures("renewed_often")
     def test_a_loss_stands_by_again(self, locks: Locks) -> None:
-        told: list[str] = []
+        events: list[str] = []
         runs = 0
 
         def work(held: Held) -> str:
@@ -187,11 +187,11 @@ class TestLead:
         done = locks.lead(
             "work",
             work,
-            on_elected=lambda leader: told.append(f"elected {leader.name}"),
-            on_deposed=lambda _: told.append("deposed"),
+            on_elected=lambda leader: events.append(f"elected {leader.name}"),
+            on_deposed=lambda _: events.append("deposed"),
         )
         assert done == "run 2"
-        assert told == ["elected work", "deposed"] * 2
+        assert events == ["elected work", "deposed"] * 2
 
     def test_errors_of_the_work(self, locks: Locks) -> None:
         def fail(_: Held) -> None:
@@ -234,7 +234,7 @@ class TestLead:
 
 
 class TestLeader:
-    def test_it_leads_in_the_background(self, locks: Locks) -> None:
+    def test_a_leader_is_renewed_in_the_background(self, locks: Locks) -> None:
         with locks.leader("work") as leader:
             held = leader.elected()
             held.check()
@@ -294,7 +294,7 @@ class TestLeader:
             leader.elected()
             locks.close()
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def callback(_: Leader) -> None: ...
 
         for options in ({"on_elected": callback}, {"on_deposed": 3}, {"lease": None}):
@@ -335,7 +335,7 @@ class TestDecorators:
         with locks.rwlock("order", 5).reader.acquire(), ThreadPoolExecutor() as pool:
             assert pool.submit(show, 5).result(20) == "read"
 
-    def test_what_is_refused(self, locks: Locks) -> None:
+    def test_unsupported_uses_are_refused(self, locks: Locks) -> None:
         async def job(order_id: int) -> int:
             return order_id
 

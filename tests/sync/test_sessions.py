@@ -84,7 +84,7 @@ def nests(session: Session) -> None:
 
 
 @pytest.mark.parametrize("change", [*CHANGES.values(), nests], ids=[*CHANGES, "nested"])
-def test_it_is_told(
+def test_uncommitted_changes_at_a_release_are_reported(
     change: Callable[[Session], object],
     engine: Engine,
     locks: Locks,
@@ -122,7 +122,7 @@ def test_the_right_order_is_quiet(
     assert events(caplog) == []
 
 
-def test_what_is_not_told(
+def test_clean_sessions_are_not_reported(
     engine: Engine, locks: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session that reads, an error, and what was said to be unrelated."""

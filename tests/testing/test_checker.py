@@ -31,7 +31,7 @@ from aiorwlock_remote.testing.history import (
 from tests.judge import fix_judge
 from tests.judge.cases import FAULTY, JUST
 from tests.judge.handmade import LEASE, session, written
-from tests.judge.simulated import Bug, World, queue
+from tests.judge.simulated import Bug, Scheduler, queue
 
 if TYPE_CHECKING:
     from tests.judge.fix_judge import GoJudge
@@ -104,17 +104,17 @@ BUGS = {
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_correct_lock_passes_under_faults(seed: int, found: Found) -> None:
-    assert found(World(seed).run(clients=6, acquires=400)) == set()
+    assert found(Scheduler(seed).run(clients=6, acquires=400)) == set()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.lower())
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_bug_is_found(bug: Bug, seed: int, found: Found) -> None:
-    assert BUGS[bug] in found(World(seed, bug).run(clients=6, acquires=400))
+    assert BUGS[bug] in found(Scheduler(seed, bug).run(clients=6, acquires=400))
 
 
 def test_the_simulation_has_every_kind_of_event() -> None:
-    events = World(0).run(clients=6, acquires=400)
+    events = Scheduler(0).run(clients=6, acquires=400)
     assert {type(event) for event in events} == {
         *(Ask, Granted, Refused, Failed, Unknown),
         *(Access, Releasing, Released, Lost, Died),
@@ -125,7 +125,7 @@ def test_the_simulation_has_every_kind_of_event() -> None:
 # ------------------------------------------------------------------- verdicts
 
 
-def test_figures() -> None:
+def test_figures_of_a_history() -> None:
     events: list[Event] = []
     for i in range(1, 101):
         at = 1000 * i
@@ -161,7 +161,7 @@ def test_a_violation_says_who_and_when() -> None:
 
 
 def test_the_order_of_events_does_not_matter() -> None:
-    events = World(1, Bug.READER_IGNORES_WRITER).run(clients=6, acquires=400)
+    events = Scheduler(1, Bug.READER_IGNORES_WRITER).run(clients=6, acquires=400)
     verdict = check_history(events)
     random.Random(1).shuffle(events)
     assert check_history(events) == verdict
@@ -191,7 +191,7 @@ def test_judging_takes_as_many_steps_as_there_are_events() -> None:
 
 
 def test_both_judges_count_alike(go_judge: GoJudge, tmp_path: Path) -> None:
-    paths = written(tmp_path, World(0).run(clients=6, acquires=400))
+    paths = written(tmp_path, Scheduler(0).run(clients=6, acquires=400))
     python, go = check_history(read_history(paths)), go_judge(paths, LEASE)
     assert (python.accesses, python.refused) == (go.accesses, go.refused)
     assert go.operations > python.grants

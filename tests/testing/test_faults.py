@@ -36,7 +36,7 @@ def answered(error: Exception | None = None) -> Pending[Reply]:
         (Fate.LOSE, 1, BackendUnavailable),
     ],
 )
-def test_what_becomes_of_a_command(
+def test_the_fate_of_a_command(
     fate: Fate, done: int, error: type[Exception] | None
 ) -> None:
     carried: list[int] = []
@@ -46,10 +46,10 @@ def test_what_becomes_of_a_command(
         return answered()
 
     link = FaultyLink(fate=lambda _: fate)
-    told = link.carry(do, COMMAND)
-    assert told.done()
+    outcome = link.carry(do, COMMAND)
+    assert outcome.done()
     assert len(carried) == done
-    assert type(told.error) is (error or type(None))
+    assert type(outcome.error) is (error or type(None))
     assert link.sent == [COMMAND]
 
 
@@ -60,17 +60,17 @@ def test_an_error_of_the_store_is_its_own() -> None:
 
 def test_an_answer_that_comes_later_is_passed_on_then() -> None:
     inner: Pending[Reply] = Pending()
-    told = FaultyLink().carry(lambda: inner, COMMAND)
-    assert not told.done()
+    outcome = FaultyLink().carry(lambda: inner, COMMAND)
+    assert not outcome.done()
     inner.set_result(NotHeld("expired"))
-    assert told.result() == NotHeld("expired")
+    assert outcome.result() == NotHeld("expired")
 
 
 def test_answers_are_held_back_in_order() -> None:
     link, order = FaultyLink(hold_back=True), list[str]()
     for name in ("first", "second"):
-        told = link.carry(answered, COMMAND)
-        told.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
+        outcome = link.carry(answered, COMMAND)
+        outcome.add_done_callback(lambda _, name=name: order.append(name))  # type: ignore[misc]
     assert order == []
     link.let_through()
     assert order == ["first", "second"]
@@ -114,7 +114,7 @@ def test_renewals() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_only_looks_is_passed_on() -> None:
+async def test_reads_are_passed_on() -> None:
     async with FaultyMemory().connect() as locks, locks.mutex("order", 42):
         with anyio.fail_after(10):
             assert [seen.resource_id async for seen in locks.list()] == ["42"]

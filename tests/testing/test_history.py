@@ -75,10 +75,10 @@ def test_an_attempt_may_end_without_a_grant(tmp_path: Path) -> None:
         history.ask("catalog,7", "R").refused()
         history.ask("catalog,7", "R").failed()
         history.ask("catalog,7", "R").unknown()
-    told = list(read_history([path]))
-    kinds = [type(event) for event in told]
+    events = list(read_history([path]))
+    kinds = [type(event) for event in events]
     assert kinds == [Ask, Ask, Ask, Ask, Refused, Ask, Failed, Ask, Unknown]
-    assert {event.process for event in told} == {str(os.getpid())}
+    assert {event.process for event in events} == {str(os.getpid())}
 
 
 def test_attempts_get_names_of_12_hex_digits(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_killed_process_leaves_a_readable_history(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 100_000:
             assert child.poll() is None
         child.send_signal(signal.SIGKILL)
-    told = list(read_history([path]))
-    assert len(told) > 800
-    assert len(told) + 1 >= path.read_bytes().count(b"\n")
+    events = list(read_history([path]))
+    assert len(events) > 800
+    assert len(events) + 1 >= path.read_bytes().count(b"\n")
 
 
 def test_a_full_disk_is_not_passed_over() -> None:

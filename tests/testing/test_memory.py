@@ -70,7 +70,7 @@ async def test_options_are_those_of_connect(store: FaultyMemory) -> None:
 
 
 @pytest.mark.parametrize("reason", get_args(LossReason))
-async def test_who_loses_is_told(
+async def test_a_loser_gets_lock_lost(
     store: FaultyMemory, locks: Locks, rival: Locks, reason: LossReason
 ) -> None:
     with pytest.raises(LockLost) as caught:
@@ -82,7 +82,7 @@ async def test_who_loses_is_told(
     assert caught.value.reason == reason
 
 
-async def test_who_waits_gets_it(
+async def test_a_waiter_gets_the_lock_after_a_loss(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got = anyio.Event()
@@ -111,9 +111,7 @@ async def test_every_reader_loses_it(
         assert (ours.lost, theirs.lost, other.lost) == ("expired", "expired", None)
 
 
-async def test_what_nobody_holds_cannot_be_lost(
-    store: FaultyMemory, locks: Locks
-) -> None:
+async def test_a_free_lock_cannot_be_lost(store: FaultyMemory, locks: Locks) -> None:
     with pytest.raises(LookupError, match="order/42"):
         store.lose(*NAME)
     async with locks.mutex(*NAME):
@@ -124,7 +122,7 @@ async def test_what_nobody_holds_cannot_be_lost(
         store.lose(*NAME)
 
 
-async def test_who_has_not_been_told_cannot_lose_it(
+async def test_a_grant_of_a_lost_reply_cannot_be_lost(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     """The store has granted, as ``locked()`` shows; the acquire has not returned."""
@@ -159,7 +157,7 @@ async def test_a_holder_that_was_paused_does_not_know(
     assert caught.value.reason in ("expired", "stolen")
 
 
-async def test_who_waits_need_not_wait_for_a_lease(
+async def test_a_waiter_need_not_wait_for_the_lease(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got: list[Held] = []
@@ -190,7 +188,9 @@ async def test_time_does_not_go_back(store: FaultyMemory) -> None:
 # ---------------------------------------------------------------- out of reach
 
 
-async def test_nothing_arrives(store: FaultyMemory, locks: Locks, rival: Locks) -> None:
+async def test_requests_to_a_store_that_is_down_fail(
+    store: FaultyMemory, locks: Locks, rival: Locks
+) -> None:
     lock = locks.mutex(*NAME)
     with store.down():
         for acquire in (lock.acquire, lock.try_acquire):
@@ -208,7 +208,7 @@ async def test_nothing_arrives(store: FaultyMemory, locks: Locks, rival: Locks) 
         assert await rival.mutex(*NAME).locked()
 
 
-async def test_what_is_released_meanwhile_ends_with_its_lease(
+async def test_a_release_during_an_outage_ends_with_the_lease(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     held = await locks.mutex(*NAME).acquire()
@@ -219,7 +219,7 @@ async def test_what_is_released_meanwhile_ends_with_its_lease(
     assert not await rival.mutex(*NAME).locked()
 
 
-async def test_who_waits_goes_on_waiting(
+async def test_a_waiter_goes_on_through_an_outage(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
     got = anyio.Event()
@@ -257,7 +257,9 @@ async def test_a_lost_answer_is_not_guessed(store: FaultyMemory, locks: Locks) -
         await locks.mutex(*NAME).acquire(timeout=0)
 
 
-async def test_it_is_a_backend(store: FaultyMemory, locks: Locks) -> None:
+async def test_a_faulty_memory_store_is_a_backend(
+    store: FaultyMemory, locks: Locks
+) -> None:
     """It is accepted by code that calls ``connect`` itself."""
     async with connect(store) as others, others.mutex(*NAME):
         assert await locks.mutex(*NAME).locked()

@@ -156,7 +156,7 @@ def test_the_loop_is_that_of_the_test(
     run(pytester).assert_outcomes(passed=2)
 
 
-def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
+def test_a_test_without_a_runner_is_an_error(pytester: pytest.Pytester) -> None:
     """The store works with any runner; open locks need a known one."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(
@@ -179,13 +179,13 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio, *"])
 
 
-def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
+def test_the_plugin_lists_its_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
-    told = run(pytester, "--fixtures").stdout.str()
+    output = run(pytester, "--fixtures").stdout.str()
     for name in ("lock_store", "memory_locks", "rival_locks"):
-        assert f"\n{name} -- " in told
-    assert told.count("_locks -- ") == 2
-    assert "_locks_" not in told
+        assert f"\n{name} -- " in output
+    assert output.count("_locks -- ") == 2
+    assert "_locks_" not in output
 
 
 def test_unasked_it_is_not_there(pytester: pytest.Pytester) -> None:

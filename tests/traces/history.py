@@ -40,7 +40,7 @@ class Request:
         after: What the store had then; equal to ``before`` if nothing was to be stored.
         start, end: The versions of ``before`` and ``after``, if the store has versions:
             equal if nothing was stored, ``end`` is None if its version is not known.
-        reply: What the caller was told; None: the caller did not learn the outcome.
+        reply: What the caller received; None: the caller did not learn the outcome.
         certain: Whether the store confirmed that the command was carried out. If not,
             it may have been.
         illegal: Whether the store refused the command as illegal.

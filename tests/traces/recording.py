@@ -35,7 +35,7 @@ class Recording:
 
     rules: Rules
     histories: dict[str, list[Request]]
-    told: redis.Replies | None = None
+    replies: redis.Replies | None = None
     clients: dict[str, str] = field(default_factory=dict[str, str])
     """The processes by their client ids."""
 
@@ -51,7 +51,7 @@ class Recording:
             if difference is not None:
                 return difference
             replayed += zip(history, replies, strict=True)
-        return None if self.told is None else check_replies(self.told, replayed)
+        return None if self.replies is None else check_replies(self.replies, replayed)
 
 
 def record(url: str, folder: Path, *, port: int = 0, **plan: Any) -> Recording:  # noqa: ANN401 - fields of a plan
@@ -77,8 +77,8 @@ def read_recording(url: str, folder: Path, port: int = 0) -> Recording:
     clients = {path.read_text("utf-8"): path.stem for path in folder.glob("*.client")}
     scheme = url.partition(":")[0]
     if scheme == "redis":
-        requests, told = redis.requests_of(journals, redis.read_stream(port))
-        return Recording(REDIS, by_resource(requests), told, clients)
+        requests, replies = redis.requests_of(journals, redis.read_stream(port))
+        return Recording(REDIS, by_resource(requests), replies, clients)
     if scheme == "sqlite":
         return _ordered(sqlite.requests_of(journals), SQLITE, clients)
     rules = CASSANDRA if scheme == "cassandra" else POSTGRESQL

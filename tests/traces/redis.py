@@ -3,7 +3,7 @@
 The scripts are the library's own, wrapped: in the same atomic step the server adds an
 entry to a stream with the arguments, its time, all keys of the resource before and
 after, and who was called. A process writes down which command each request is, and what
-its caller was told.
+its caller received.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplyRead:
     """Fact: the answer to a request was read as ``reply``."""
 
     resource: str
@@ -137,7 +137,7 @@ def recorded_scripts(journal: Journal, fault: str = "") -> Iterator[None]:
 
     def watched_decode(self: Any, keys: Keys, command: Command, raw: object) -> Reply:  # noqa: ANN401 - a store
         reply = decode(self, keys, command, raw)
-        journal.write(Told(keys.resource.key, command, reply))
+        journal.write(ReplyRead(keys.resource.key, command, reply))
         return reply
 
     def watched_renewed(
@@ -145,7 +145,7 @@ def recorded_scripts(journal: Journal, fault: str = "") -> Iterator[None]:
     ) -> Grant | NotHeld | Exception:
         outcome = renewed(resource, command, raw)
         if not isinstance(outcome, Exception):
-            journal.write(Told(resource.key, command, Renewed((outcome,))))
+            journal.write(ReplyRead(resource.key, command, Renewed((outcome,))))
         return outcome
 
     with ExitStack() as stack:
@@ -185,13 +185,13 @@ def requests_of(
     that their callers read, by process, resource and command.
     """
     asked: dict[tuple[bytes, ...], tuple[str, Asked]] = {}
-    told: Replies = defaultdict(list)
+    replies: Replies = defaultdict(list)
     for process, facts in journals:
         for fact in facts:
             if isinstance(fact, Asked):
                 asked[fact.args] = process, fact
-            elif isinstance(fact, Told):
-                told[process, fact.resource, fact.command].append(fact.reply)
+            elif isinstance(fact, ReplyRead):
+                replies[process, fact.resource, fact.command].append(fact.reply)
             else:
                 raise TypeError(f"not a fact of Redis: {fact!r}")
     requests: list[Request] = []
@@ -199,7 +199,7 @@ def requests_of(
         keys, args = entry["key"], entry["arg"]
         process, request = asked[str(len(keys)).encode(), *keys, *args]
         requests.append(_request_of(process, request, entry))
-    return requests, told
+    return requests, replies
 
 
 def _request_of(process: str, asked: Asked, entry: dict[str, list[bytes]]) -> Request:

@@ -2,7 +2,7 @@
 
 For each request: the core's ``transition`` of the state that the store had, with the
 store's time, must give the state that the store had then, and the reply that the caller
-was told. Between the requests nothing may change, but for what the store lets expire.
+received. Between the requests nothing may change, but for what the store lets expire.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Difference:
 
     def __str__(self) -> str:
         request = self.request
-        told = {
+        fields = {
             "resource": request.resource,
             "process": request.process,
             "at": request.now,
@@ -87,7 +87,7 @@ class Difference:
             "expected": self.expected,
             "seen": self.seen,
         }
-        lines = (f"{name}: {pformat(shown)}" for name, shown in told.items())
+        lines = (f"{name}: {pformat(shown)}" for name, shown in fields.items())
         return "\n".join([self.what, *lines])
 
 
@@ -246,11 +246,11 @@ def _seat(seat: MutexRecord | None, rules: Rules) -> tuple[str, int | None]:
 
 def _check_reply(expected: Reply, seen: Reply, rules: Rules) -> None:
     if not agree(expected, seen, rules):
-        raise Differs("the caller was told another reply", expected, seen)
+        raise Differs("the caller received another reply", expected, seen)
 
 
 def agree(expected: Reply, seen: Reply, rules: Rules) -> bool:
-    """Return whether a caller may be told ``seen`` when the core says ``expected``."""
+    """Return whether a caller may receive ``seen`` when the core says ``expected``."""
     if not rules.chooses_fences:
         return expected == seen
     if rules.explains_losses:
@@ -417,10 +417,10 @@ def _without_fences(record: Doorman) -> Doorman:
 
 
 def check_replies(
-    told: dict[tuple[str, str, Command], list[Reply]],
+    received: dict[tuple[str, str, Command], list[Reply]],
     replayed: Iterable[tuple[Request, Reply | None]],
 ) -> Difference | None:
-    """Return the first reply that was told to a caller and is none of the core's.
+    """Return the first reply to a caller that is none of the core's.
 
     For a store that does not say which of several equal requests a reply belongs to.
     """
@@ -431,10 +431,10 @@ def check_replies(
         by_key[key] = request
         if reply is not None:
             given[key].append(reply)
-    for key, replies in told.items():
+    for key, replies in received.items():
         for reply in replies:
             if reply not in given[key]:
-                what = "the caller was told another reply"
+                what = "the caller received another reply"
                 of_key = by_key.get(key)
                 if of_key is None:
                     raise Forked(

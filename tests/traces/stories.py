@@ -2,7 +2,7 @@
 
 A story is drawn from a seed: three clients with one task each ask, wait, leave, move
 and pass on, while time goes on. The rules may be broken (``faults.py``) while it is
-told, so that the history differs from the core.
+received, so that the history differs from the core.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CLIENTS = {"id-of-ann": "ann", "id-of-bob": "bob", "id-of-eve": "eve"}
 
 def tell(seed: int, length: int) -> list[Request]:
     """Return a history of one resource, of so many requests."""
-    story = _Story(Random(seed))
+    story = _RandomHistory(Random(seed))
     return [story.next() for _ in range(length)]
 
 
-class _Story:
+class _RandomHistory:
     def __init__(self, chance: Random) -> None:
         self._chance = chance
         self._state = NOTHING
@@ -54,11 +54,11 @@ class _Story:
             client = self._chance.choice(list(CLIENTS))
             for command in self._commands(client):
                 try:
-                    return self._told(client, command)
+                    return self._request(client, command)
                 except IllegalCommand:
                     continue
 
-    def _told(self, client: str, command: Command) -> Request:
+    def _request(self, client: str, command: Command) -> Request:
         # Mostly a request takes a millisecond; now and then something ends meanwhile.
         passed = self._chance.choice([1, 1, 1, 1, 1, 20, 130, 900])
         self._now += passed * MS

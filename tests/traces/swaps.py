@@ -164,8 +164,10 @@ def recorded_swaps(journal: Journal) -> Iterator[None]:
         times = cas.times_used if swap is None else swap.times
         done(self, queue, reply, step)
         assert found is not None, "a reply is computed from a state"
-        told = pending.result()
-        journal.write(Replied(number, queue.resource.key, command, found, times, told))
+        result = pending.result()
+        journal.write(
+            Replied(number, queue.resource.key, command, found, times, result)
+        )
 
     def watched_change(*args: Any) -> rows.Change:  # noqa: ANN401 - as they are
         change = change_statement(*args)

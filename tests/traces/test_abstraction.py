@@ -123,7 +123,7 @@ def test_states_that_the_model_does_not_have(doorman: Doorman) -> None:
 # -------------------------------------------------------------------------- time
 
 
-def test_what_has_ended_by_the_time_of_a_command() -> None:
+def test_records_that_have_expired_at_a_command() -> None:
     dead = replace(READER, expires=NOW)
     entries = (
         replace(ENTRY, expires=NOW),
@@ -144,7 +144,7 @@ def test_what_has_ended_by_the_time_of_a_command() -> None:
     assert step.given
 
 
-def test_nothing_has_ended_before_its_time() -> None:
+def test_records_end_only_at_their_time() -> None:
     before = Doorman(
         grants=(READER,),
         queue=(replace(ENTRY, claim_until=NOW + 1),),

@@ -33,7 +33,7 @@ def story() -> list[Request]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_the_core_does_is_accepted(seed: int) -> None:
+def test_histories_of_the_core_are_accepted(seed: int) -> None:
     replies, difference = replay(tell(seed, LENGTH), SQLITE)
     assert difference is None
     assert len(replies) == LENGTH
@@ -49,7 +49,7 @@ def test_a_broken_rule_is_found(fault: str) -> None:
     assert difference.expected != difference.seen
 
 
-def test_the_story_of_a_difference_names_what_differs() -> None:
+def test_a_difference_names_what_differs() -> None:
     with PLANTED["fences_do_not_rise"]():
         broken = tell(1, LENGTH)
     _, difference = replay(broken, SQLITE)
@@ -63,11 +63,11 @@ def test_another_reply_is_found(story: list[Request]) -> None:
     number = _first(story, Granted)
     reply = story[number].reply
     assert isinstance(reply, Granted)
-    told = with_fields(story[number], reply=replace(reply, now=reply.now + 1))
-    replies, difference = replay([*story[:number], told], SQLITE)
+    altered = with_fields(story[number], reply=replace(reply, now=reply.now + 1))
+    replies, difference = replay([*story[:number], altered], SQLITE)
     assert len(replies) == number
     assert difference is not None
-    assert difference.what == "the caller was told another reply"
+    assert difference.what == "the caller received another reply"
 
 
 def test_a_reply_that_was_lost_is_not_compared(story: list[Request]) -> None:
@@ -108,8 +108,10 @@ def test_a_server_chooses_a_fence_above_all_before(story: list[Request]) -> None
     for fence, accepted in ((record.last + 5, True), (record.last - 5, False)):
         grant = replace(record.grants[0], fence=fence)
         stored = replace(record, last=fence, grants=(grant,))
-        told = replace(reply, grants=(grant,))
-        chosen = with_fields(first, after=State(stored, first.after.seat), reply=told)
+        chosen_reply = replace(reply, grants=(grant,))
+        chosen = with_fields(
+            first, after=State(stored, first.after.seat), reply=chosen_reply
+        )
         assert (replay([chosen], POSTGRESQL)[1] is None) is accepted
         assert replay([chosen], SQLITE)[1] is not None
 
@@ -191,7 +193,7 @@ def test_the_version_that_a_doubtful_change_would_store_is_known(
 # -------------------------------------------------------------------- the replies
 
 
-def test_each_reply_that_was_told_is_one_of_the_core() -> None:
+def test_each_reply_to_a_caller_is_one_of_the_core() -> None:
     story = tell(1, LENGTH)
     replies, _ = replay(story, REDIS)
     request, reply = story[0], replies[0]

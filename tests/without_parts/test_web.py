@@ -30,14 +30,14 @@ def client(app: Starlette) -> httpx.AsyncClient:
 
 
 @of_starlette.hold("order:{id:int}", timeout=0)
-async def told(request: Request) -> Response:
+async def answer(request: Request) -> Response:
     return PlainTextResponse(of_starlette.get_held(request).resource)
 
 
 async def test_a_mounted_application_is_found_under_its_middlewares(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    below = Starlette(routes=[Route("/{id}", told)])
+    below = Starlette(routes=[Route("/{id}", answer)])
     mount = Mount("/below", below, middleware=[Middleware(GZipMiddleware)])
     monkeypatch.delattr(mount, "_base_app")
     # Its own property for routes stands on it, too.

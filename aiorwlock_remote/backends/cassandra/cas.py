@@ -71,15 +71,15 @@ class CassandraCas:
 
     * A grant in a new row, or of a mutex that was free, is reported only after a read
       has shown all columns of the row: the read gives the fence, and shows whether a
-      write of another program hides the grant (test_writes_ahead.py).
+      write of another program hides the grant (test_future_writes.py).
     * A grant of a mutex that changes hands needs no read: the transaction compared the
       mutex record with what a client of this library had written, so nothing hid it
-      (test_who_takes_over_has_a_higher_fence).
+      (test_a_successor_has_a_higher_fence).
     * While a row has a provisional fence (1, because the true fence, a Paxos timestamp,
       is not known yet), no further fence is counted from it
-      (test_who_joins_from_elsewhere_is_told_the_true_fence).
+      (test_a_reader_of_another_process_gets_the_true_fence).
     * If a swap fails after its transaction was carried out, no grant of the swap stays
-      in the row (test_what_hides_a_grant_for_an_hour).
+      in the row (test_writes_that_hide_a_grant_for_an_hour).
     """
 
     def __init__(

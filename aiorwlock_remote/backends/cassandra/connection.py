@@ -56,7 +56,7 @@ class ReadConnection(Connection):
       (test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before).
     * Bytes that the socket does not take, or that a blocked event loop has gathered,
       are sent by the helper thread of ``SocketReader``
-      (test_what_the_socket_does_not_take_the_helper_sends,
+      (test_bytes_that_the_socket_refuses_are_sent_by_the_helper,
       test_a_turn_that_does_not_end_keeps_nothing_back).
     * When the connection ends, each request gets an error
       (test_each_request_fails_when_the_server_hangs_up).

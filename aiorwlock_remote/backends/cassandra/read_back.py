@@ -5,7 +5,7 @@ program's clock. If that clock is ahead, the write hides what transactions write
 same columns until that time has passed: a column that was set to null stays null, and a
 row that was deleted is missing, although the transaction was carried out. Such a grant
 excludes no other client, so its caller gets an error, and what the row shows of the
-grant is removed (``tests/backends/cassandra/test_writes_ahead.py``).
+grant is removed (``tests/backends/cassandra/test_future_writes.py``).
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ class SocketReader:
       even if the request is sent while the helper thread is going to sleep
       (test_a_request_just_before_the_helper_sleeps_is_seen, test_blocked_loop.py).
     * The helper thread does not read what only the loop waits for
-      (test_what_the_loop_has_read_is_not_read_again).
+      (test_bytes_read_by_the_loop_are_not_read_again).
     * A request is reported as late only after its socket was read once more
-      (test_it_is_read_once_more_before_an_answer_is_said_to_be_late).
+      (test_the_socket_is_read_once_more_before_a_call_times_out).
     * A socket is closed only after the loop stopped watching it, because its number may
       be used again at once (test_a_socket_is_closed_once_the_loop_has_turned_away).
     """

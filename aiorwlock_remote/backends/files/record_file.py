@@ -46,7 +46,7 @@ class Slots:
       survives if the process is killed at any byte (test_cut_off_at_any_byte), the
       latter even a power cut (test_power_cut_at_any_write).
     * A slot counts only if its digest is right, so a part of a write is never read
-      (test_power_cut_at_any_write, test_damaged).
+      (test_power_cut_at_any_write, test_a_damaged_slot_is_an_error).
     * If a slot was written by a later version of the format, the file is refused, and
       not overwritten (test_of_another_version).
     """
@@ -66,7 +66,7 @@ class Slots:
         self._latest = self._synced = 0
         if len(data) < SLOT_COUNT * MIN_SLOT_BYTES:
             # Its writer was killed before the file had its full length
-            # (test_slots.py: test_never_finished).
+            # (test_slots.py: test_an_unfinished_slot_is_ignored).
             self._size = 0
             return None
         content, synced, damaged = None, 0, False
@@ -166,7 +166,7 @@ class RecordFile:
       test_full_disk).
     * A new file that replaces this one is locked before it gets the name: no other
       process acts between the writes of record and mutex file (test_mutex_file.py:
-      test_nobody_comes_between_record_and_seat).
+      test_a_new_record_is_locked_from_the_start).
     * No temporary file is left, unless the process is killed (test_mutex_file.py:
       test_a_seat_that_cannot_be_made_leaves_no_new_record).
     """
@@ -221,7 +221,7 @@ class RecordFile:
         file = os.open(self._temporary, flags, 0o666)
         self._replacing.append(file)
         # Other processes open this file from the rename on: it stays locked until the
-        # step is done (test_mutex_file.py: test_nobody_comes_between_record_and_seat).
+        # step is done (test_mutex_file.py: test_a_new_record_is_locked_from_the_start).
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         Slots(file).fill(content, self._slots.number)
         self._directory.flush(file)

@@ -66,10 +66,10 @@ class ResourceFiles:
     * After a kill, either the grants of the record have no mutex file and so are void,
       or the record names the mutex file that was to be replaced, which counts as the
       new one. No mutex file is left that no record explains, and no fence is handed out
-      before it is written (test_killed.py: test_killed_at_every_system_call).
+      before it is written (test_killed_process.py: test_killed_at_every_system_call).
     * After a power cut the synced records exist. Names of files may be as they were
       before: a mutex file of another boot is known by its hash of the boot id, and is
-      removed (test_power.py: test_fences_go_on_and_nobody_is_blocked).
+      removed (test_power_cut.py: test_fences_go_on_and_nobody_is_blocked).
     * A mutex file that another program made is never replaced (test_mutex_file.py:
       test_a_foreign_program_that_comes_between).
     """
@@ -173,7 +173,7 @@ class ResourceFiles:
             text = dumps(record)
             self._decoded.keep(text, record)
             # On one host a power cut ends everything but the fence: only a new fence
-            # needs to survive it (test_power.py). Other hosts' grants go on.
+            # needs to survive it (test_power_cut.py). Other hosts' grants go on.
             synced = self._directory.shared or record.last > last
             stored = StoredRecord(key, self._boot, replaced, text)
             commit = file.prepare(stored, synced=synced)
@@ -183,7 +183,7 @@ class ResourceFiles:
             write_mutex_file(new, seat, tag_of(self._boot), flush)
         try:
             self.touched = True
-            # This order is what the invariants rest on (test_killed.py:
+            # This order is what the invariants rest on (test_killed_process.py:
             # test_killed_at_every_system_call).
             if seat is None and present is not None:
                 remove_mutex_file(self.seat)
@@ -205,7 +205,7 @@ class ResourceFiles:
 
     def _is_old(self, stored: StoredRecord | None, present: MutexFile) -> bool:
         # Ours, as its tag shows, and of another boot of this host. Another program's
-        # outlives a boot (test_power.py: test_a_foreign_lock_outlives_a_boot).
+        # outlives a boot (test_power_cut.py: test_a_foreign_lock_outlives_a_boot).
         return (
             stored is not None
             and is_another_boot(stored.boot, self._boot)

@@ -89,7 +89,7 @@ class MariadbDriver(Driver[Connection]):
         try:
             await self._set_up(connection, *session)
         except BaseException:
-            # Nothing else would close it (test_opening.py).
+            # Nothing else would close it (test_startup_errors.py).
             self.abort(connection)
             raise
         return connection

@@ -14,7 +14,7 @@ _MISSING = object()
 def abort(connection: Any) -> None:  # noqa: ANN401 - asyncmy's
     """Close a connection without waiting for its server."""
     # asyncmy's ``close`` alone would wait for a TLS peer to say goodbye
-    # (test_silence.py).
+    # (test_unanswered_calls.py).
     transport: Any = getattr(connection, "_transport", _MISSING)
     connection.close()
     if transport is None:

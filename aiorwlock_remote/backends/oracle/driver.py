@@ -1,7 +1,7 @@
 """Adapters of python-oracledb: its connections, its pool, and requests over them.
 
 Everything that we use of its incomplete types is in this module and ``errors.py``. What
-the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
+the comments say of python-oracledb 26.1 was found by ``test_interrupted_calls.py``.
 """
 
 from __future__ import annotations

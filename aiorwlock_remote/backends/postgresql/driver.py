@@ -284,6 +284,7 @@ class PostgresqlExecutor(DriverExecutor):
             # and a tenth of the server's work: left out where no refusal is expected.
             asks=not values.get("calm"),
             waits=wait is not None,
+            skips=bool(values.get("crowded")),
         )
         try:
             row = await _fetch(bound, values, connection)
@@ -291,6 +292,8 @@ class PostgresqlExecutor(DriverExecutor):
             if errors.code_of(exc) not in errors.REFUSED:
                 raise
             return await self.look(values, connection)
+        if row is not None and row["done"] is None:
+            return StoredRow(done=False, now=row["now"], locked=True)
         if row is None or (not row["done"] and _is_unchanged(row, values)):
             # The statement has waited for another step, whose result its snapshot does
             # not show; or it came too late. Only a new statement sees the row.

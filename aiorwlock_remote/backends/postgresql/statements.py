@@ -74,6 +74,7 @@ def swap_statement(
     lazily: bool = False,
     asks: bool = True,
     waits: bool = False,
+    skips: bool = False,
 ) -> BoundStatement:
     """Compose the SQL statement that carries out a swap.
 
@@ -91,6 +92,8 @@ def swap_statement(
         lazily: Whether the commit does not wait for the disk.
         asks: Whether a refused swap returns what is stored; else it returns no row.
         waits: Whether the time that the statement waits for a locked row is limited.
+        skips: Whether the swap is refused at once if another transaction has the
+            doormans row; then the answer's ``done`` is NULL.
     """
     expected, changed, done = "", "", "true"
     if change == "stay" or not made:
@@ -105,8 +108,14 @@ def swap_statement(
         name = "all_news" if with_record and change == "leave" else "news"
         news = statement("pushed_news" if pushes else name)
         done += f" {statement('wake').replace('{news}', news)}"
+    unlocked, if_unlocked, refused = "", "", "false"
+    if skips and made:
+        unlocked, if_unlocked = statement("unlocked", schema), statement("if_unlocked")
+        refused = statement("refused_or_locked")
     parts = [
         statement("change" if made else "make", schema)
+        .replace("{unlocked}", unlocked)
+        .replace("{and_unlocked}", if_unlocked)
         .replace("{and_seat}", expected)
         .replace("{and_waits}", statement("waits") if waits else "")
         .replace("{record}", statement("begins") if begins else ":n_record::text")
@@ -115,7 +124,11 @@ def swap_statement(
         statement("tell").replace("{done}", done),
     ]
     if asks:
-        parts.append(statement("else").replace("{look}", statement("look", schema)))
+        parts.append(
+            statement("else")
+            .replace("{refused}", refused)
+            .replace("{look}", statement("look", schema))
+        )
     return _bind("\n".join(parts))
 
 

@@ -24,7 +24,7 @@ LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 
 -- name: change
-WITH kept AS (
+WITH {unlocked} kept AS (
   UPDATE {schema}doormans AS d
   SET active_readers = :n_readers::text, has_pending_writer = :n_waits::integer <> 0,
     pending_writer = :n_writer::varchar, updated_at = clock_timestamp(),
@@ -32,6 +32,7 @@ WITH kept AS (
   WHERE d.resource_type = :i_kind::varchar AND d.resource_id = :i_number::integer
     AND d.version = :i_version::varchar
     AND clock_timestamp() <= (:i_latest::varchar || '+00')::timestamptz
+    {and_unlocked}
     {and_seat}
     {and_waits}
   RETURNING {fence} AS fence
@@ -41,6 +42,21 @@ WITH kept AS (
 -- the row was found and before it is locked, and ends with the transaction.
 -- name: waits
 AND set_config('lock_timeout', :wait::text, true) IS NOT NULL
+
+-- Where many steps meet: the swap is refused at once if another transaction has the row.
+-- To wait would be in vain, because the other leaves another version. And it would cost
+-- all others: a statement that has waited locks the new version before it compares, and
+-- keeps it locked until its own commit has reached the disk.
+-- name: unlocked
+unlocked AS MATERIALIZED (
+  SELECT 1 FROM {schema}doormans AS d
+  WHERE d.resource_type = :i_kind::varchar AND d.resource_id = :i_number::integer
+    AND d.version = :i_version::varchar
+  FOR NO KEY UPDATE SKIP LOCKED
+),
+
+-- name: if_unlocked
+AND EXISTS (SELECT FROM unlocked)
 
 -- A row without our columns' values counts as none.
 -- name: make
@@ -132,13 +148,18 @@ SELECT {done} AS done,
 -- If it was not done: what is stored, or was when the statement began.
 -- name: else
 UNION ALL
-SELECT false, there.* FROM (
+SELECT {refused}, there.* FROM (
 {look}
 ) AS there
 WHERE NOT EXISTS (SELECT FROM kept)
 
 -- name: both
 1 / (SELECT count(*) FROM seat) = 1
+
+-- NULL if another transaction has the row, or had it when the statement began.
+-- name: refused_or_locked
+CASE WHEN there.version IS DISTINCT FROM :i_version::varchar
+  OR EXISTS (SELECT FROM unlocked) THEN false END
 
 -- The commit need not wait for the disk. If a crash undoes a release, the grant is held
 -- again until its lease ends (no grant was made since: its commit would have come after

@@ -90,7 +90,7 @@ def from_reply(text: str, where: str) -> Refusal:
         # A command that fails inside a script ends the script there, and what the
         # script wrote before stays. The server appends the script's name to such a
         # reply: whatever it says, the step was perhaps carried out. Only what was
-        # refused before the script began is ``nothing_done`` (test_half_done.py).
+        # refused before the script began is ``nothing_done`` (test_missing_rights.py).
         known = type(refusal) is not BackendError or text.partition(" ")[0] in _BY_WORD
         refusal.nothing_done = known and _IN_A_SCRIPT not in text
     return refusal

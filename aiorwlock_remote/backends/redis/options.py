@@ -149,7 +149,8 @@ def _min_replicas(address: Address, given: int) -> int:
     number = whole_number(text)
     if number is None:
         raise invalid(address, f"min_replicas={quoted(text)} is not a number from 0")
-    # Two different demands: neither can be dropped in silence (test_given_twice).
+    # Two different demands: neither can be dropped in silence
+    # (test_min_replicas_given_twice).
     if given not in {0, number}:
         raise ConfigurationError(
             what=f"min_replicas is {given} for connect and {text} in the URL"

@@ -2,8 +2,8 @@
 
 One step is one script, with the same text for all commands. There are two of each, with
 different flags: a server that is out of memory must refuse an acquire, but never a
-release (test_cost.py). A resource on a pair of keys has the same script with other
-rules for the published keys. A semaphore has scripts of its own.
+release (test_script_costs.py). A resource on a pair of keys has the same script with
+other rules for the published keys. A semaphore has scripts of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from importlib.resources import files
 from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 PARTS = (
-    *("head", "fast", "checks", "record", "queue", "changes", "turn", "seat"),
-    *("entering", "moves", "ending", "save", "main"),
+    *("start", "head", "fast", "checks", "record", "queue", "changes", "admission"),
+    *("mutex_record", "acquire", "moves", "ending", "save_keys", "save", "main"),
 )
 PAIR_PARTS = (
-    *("head", "pair_head", "checks", "record", "queue", "changes", "turn", "seat"),
-    *("entering", "moves", "ending", "save", "pair", "main"),
+    *("start", "head", "pair_head", "checks", "record", "queue", "changes"),
+    *("admission", "mutex_record", "acquire", "moves", "ending", "save_keys"),
+    *("save", "pair", "main"),
 )
 PERMIT_PARTS = (
-    *("permits_head", "permits_fast", "checks", "permits_record", "queue", "changes"),
-    *("permits", "permits_save", "permits_main"),
+    *("start", "permits_head", "permits_fast", "checks", "permits_record", "queue"),
+    *("changes", "permits", "save_keys", "permits_save", "permits_main"),
 )
 
 

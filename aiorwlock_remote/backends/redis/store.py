@@ -303,7 +303,7 @@ class RedisStore:
             self._wake(keys.resource, 0.0, pushed)
         for answer in reply.then if type(reply) is Released else (reply,):
             # A foreign holder publishes no message when it leaves, and only the client
-            # that is next has to know (test_who_waits_for_a_foreigner).
+            # that is next has to know (test_a_waiter_for_a_foreign_holder).
             if type(answer) is Waiting and answer.foreign and answer.ahead == 0:
                 self._wakeups.foreign_holder(keys.published)
         return reply

@@ -165,17 +165,17 @@ class SqliteFile:
     Invariants, each with the test that fails without it (in ``tests/backends``):
 
     * A fence that was handed out survives a power cut: its commit waits for the disk
-      (test_sqlite_power.py: test_fences_go_on_and_nobody_is_blocked).
+      (test_sqlite_power_cut.py: test_fences_go_on_and_nobody_is_blocked).
     * If another file takes the name, the connection does not continue with the old file
-      while other processes use the new one (test_sqlite_replaced.py:
-      test_all_go_on_with_the_new_file).
+      while other processes use the new one (test_sqlite_file_replaced.py:
+      test_all_processes_continue_with_the_new_file).
     * The connection grants no lock after the write-ahead log or its index was removed
-      (test_sqlite_split.py: test_who_lost_a_file_beside_it_enters_nobody). The last
-      process to close the file removes the log. Another process takes itself for the
-      last if this one lost its lock on the file, as happens once any code of this
-      process has closed the file (`How to corrupt an SQLite database
+      (test_sqlite_split.py: test_a_database_without_a_companion_file_grants_nothing).
+      The last process to close the file removes the log. Another process takes itself
+      for the last if this one lost its lock on the file, as happens once any code of
+      this process has closed the file (`How to corrupt an SQLite database
       <https://www.sqlite.org/howtocorrupt.html>`_, 2.2; test_sqlite_split.py:
-      test_who_lost_its_log_enters_nobody).
+      test_a_database_without_its_log_grants_nothing).
     * Another application's database is not changed (test_sqlite_files.py:
       test_another_applications_database).
     * After any failure the file is not left locked (test_sqlite_hostile.py:
@@ -335,8 +335,8 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
     # a power cut ends them, and the next boot ends their grants and queue entries
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
     # the disk. In WAL mode it reaches the disk before any later commit, and a process
-    # that is killed takes nothing with it (test_sqlite_power.py:
-    # test_what_is_given_back_is_not_synced).
+    # that is killed takes nothing with it (test_sqlite_power_cut.py:
+    # test_a_release_is_not_synced).
     return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
 
 
@@ -390,7 +390,8 @@ def _makes_no_fence(command: Command) -> bool:
 
 def _identities(path: str) -> Identities:
     # Without the index two processes do not see each other's locks on the file, and
-    # both write (test_sqlite_split.py: test_who_lost_a_file_beside_it_enters_nobody).
+    # both write (test_sqlite_split.py:
+    # test_a_database_without_a_companion_file_grants_nothing).
     return tuple(identity_of(path + part) for part in ("", "-wal", "-shm"))
 
 

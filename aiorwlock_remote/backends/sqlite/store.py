@@ -110,7 +110,7 @@ class SqliteConnection:
             level = sync_level_for(command for _, command in asked)
             if not self._file.boot:
                 # The next boot will not know that it is another one, and would take a
-                # grant for held whose release was lost (test_sqlite_power.py:
+                # grant for held whose release was lost (test_sqlite_power_cut.py:
                 # test_where_the_next_boot_would_not_know_all_is_synced).
                 level = "FULL"
             try:
@@ -350,7 +350,7 @@ class SqlitePlanRunner:
     def _opened(self, until: float) -> sqlite3.Connection:
         if identity_of(self._path) != self._identity:
             # Replaced, as by a backup: the row must be locked that others see
-            # (test_sqlite_replaced.py: test_a_file_of_rows_that_is_replaced).
+            # (test_sqlite_file_replaced.py: test_a_file_of_rows_that_is_replaced).
             self.close()
         if self._db is None:
             uri = f"{Path(self._path).as_uri()}?mode=rw"

@@ -157,7 +157,7 @@ def _table(view: WatchState, fresh: float, size: Size, room: int) -> list[Line]:
     if not found:
         return [Line("nothing is held or waited for")][:room]
     # Rows beyond the last line are not made: they would widen columns for nothing, and
-    # a store may list thousands (test_it_fits).
+    # a store may list thousands (test_the_screen_fits_the_terminal).
     rows = ((seen, row) for seen in found for row in resource_rows(seen))
     shown = list(islice(rows, max(room, 0)))
     head, blocks = lay_out(RESOURCE_HEAD, [row for _, row in shown], size.width)

@@ -55,10 +55,10 @@ class BoardModel:
     Invariants (test_model.py):
 
     - A viewer that applies the messages since any earlier ``seq`` sees what a viewer
-      sees that is given all (test_whoever_comes_when_sees_the_same).
+      sees that is given all (test_viewers_see_the_same_whenever_they_come).
     - Memory is bounded by the number of resources that are held or waited for, and by
       the constants above (test_history_is_bounded).
-    - No ticket and no published mutex record is in a message (test_no_secret_is_told).
+    - No ticket and no published mutex record is in a message (test_no_secret_is_shown).
     """
 
     def __init__(self) -> None:

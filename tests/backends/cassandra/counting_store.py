@@ -25,15 +25,15 @@ class CountingBackend:
     def __init__(self, keyspace: Keyspace) -> None:
         self.sent: Counter[str] = Counter()
         self.steps = 0
-        self.told = 0
+        self.states_seen = 0
         self.unsent: set[str] = set()
         self.store: CassandraStore
         self._backend = CassandraBackend(keyspace.visit.session, keyspace.name)
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Port:
-        store = self.store = await self._backend.open(host, bell, settings)
+        store = self.store = await self._backend.open(host, wake, settings)
         table: Table = store._table
         request = table.request
 
@@ -51,11 +51,11 @@ class CountingBackend:
 
         tell = store._saw
 
-        def told(resource: Resource, state: StoredState) -> None:
-            self.told += 1
+        def saw(resource: Resource, state: StoredState) -> None:
+            self.states_seen += 1
             tell(resource, state)
 
-        store._saw = told  # type: ignore[method-assign]
+        store._saw = saw  # type: ignore[method-assign]
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
         return store

@@ -1,4 +1,4 @@
-"""A loop that runs when it is told to, and connections that are only acted."""
+"""A fake event loop that runs on demand, and fake connections."""
 
 from __future__ import annotations
 

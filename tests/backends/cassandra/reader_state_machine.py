@@ -46,25 +46,25 @@ GREETING = 0
 
 @dataclass
 class Ask:
-    """A request. ``told``: what became of it, each time that something did."""
+    """A request. ``outcomes``: each reply or error that its callback was given."""
 
     number: int
     who: str
-    told: list[object] = field(default_factory=list[object])
+    outcomes: list[object] = field(default_factory=list[object])
     over: threading.Event = field(default_factory=threading.Event)
     said: bool = False
     """Whether all of its answer is on its way."""
 
     def answered(self, response: object) -> None:
-        self.told.append(response)
+        self.outcomes.append(response)
         self.over.set()
 
 
 def answer_to(number: int) -> bytes:
     """It names the request."""
-    told = {"CQL_VERSION": "3.4.7", "COMPRESSION": "lz4", "ID": str(number)}
-    body = struct.pack(">H", len(told))
-    for name, value in told.items():
+    options = {"CQL_VERSION": "3.4.7", "COMPRESSION": "lz4", "ID": str(number)}
+    body = struct.pack(">H", len(options))
+    for name, value in options.items():
         body += text(name) + struct.pack(">H", 1) + text(value)
     return struct.pack(">BBhBI", ANSWER[0], 0, number, ANSWER[1], len(body)) + body
 
@@ -74,7 +74,7 @@ def text(of: str) -> bytes:
 
 
 class Server:
-    """The other end: takes requests, and answers those it is told to."""
+    """The other end: takes requests, and answers the chosen ones."""
 
     def __init__(self, sock: socket) -> None:
         self._sock = sock
@@ -208,16 +208,16 @@ class ReaderStateMachine:
 
     def it_is_late(self) -> None:
         """As the loop's request is, whose answer came while it was blocked."""
-        said = [ask for ask in self._by("loop") if ask.said and not ask.told]
-        late, told = threading.Event(), list[bool]()
+        said = [ask for ask in self._by("loop") if ask.said and not ask.outcomes]
+        late, on_time = threading.Event(), list[bool]()
 
         def end() -> None:
-            told.extend(ask.over.is_set() for ask in said)
+            on_time.extend(ask.over.is_set() for ask in said)
             late.set()
 
         self.reader.later(0.0, end)
         assert late.wait(PATIENCE)
-        assert all(told), "called late, and its answer lay there"
+        assert all(on_time), "called late, and its answer lay there"
 
     def cancelled_in_time(self) -> None:
         """Unless this thread stood still meanwhile, and it was due before."""
@@ -230,11 +230,11 @@ class ReaderStateMachine:
 
     def server_hangs_up(self) -> None:
         self.server.hangs_up()
-        self._all_are_told()
+        self._all_are_answered()
 
     def we_close(self) -> None:
         self.near.close()
-        self._all_are_told()
+        self._all_are_answered()
 
     # ----------------------------------------------------------- what must hold
 
@@ -244,13 +244,13 @@ class ReaderStateMachine:
             if not (ask.said or ask is self._saying):
                 self.server.waits_for(ask.number)
 
-    def others_are_told(self) -> None:
+    def other_threads_are_answered(self) -> None:
         """Whatever the loop does."""
         for ask in self._by("others"):
             if ask.said:
                 assert ask.over.wait(PATIENCE), "answered, and nobody read it"
 
-    def loop_is_told(self) -> None:
+    def loop_is_answered(self) -> None:
         """When it turns."""
         self.loop_turns()
         for ask in self._by("loop"):
@@ -260,7 +260,7 @@ class ReaderStateMachine:
     def _by(self, who: str) -> list[Ask]:
         return [ask for ask in self._asks.values() if ask.who == who]
 
-    def _all_are_told(self) -> None:
+    def _all_are_answered(self) -> None:
         for ask in self._by("others"):
             assert ask.over.wait(PATIENCE)
         while not self.near.is_closed:
@@ -268,22 +268,22 @@ class ReaderStateMachine:
         assert all(ask.over.wait(PATIENCE) for ask in self._by("loop"))
 
     def ends(self) -> None:
-        """Everybody was told once, what it was told is about its own request."""
+        """Each request has one outcome, and the outcome is its own."""
         if not self.near.is_closed:
             self.all_arrives()
-            self.others_are_told()
-            self.loop_is_told()
+            self.other_threads_are_answered()
+            self.loop_is_answered()
             self.we_close()
         self.loop_turns()
         for thread in self._threads:
             thread.join(PATIENCE)
         assert not any(thread.is_alive() for thread in self._threads)
         for ask in self._everybody:
-            (told,) = ask.told
-            if isinstance(told, SupportedMessage):
-                assert told.options["ID"] == [str(ask.number)]
+            (outcome,) = ask.outcomes
+            if isinstance(outcome, SupportedMessage):
+                assert outcome.options["ID"] == [str(ask.number)]
             else:
-                assert isinstance(told, ConnectionShutdown)
+                assert isinstance(outcome, ConnectionShutdown)
         assert not self.loop.readers
         assert self.near._socket.fileno() == -1
         if self._cancelled:

@@ -115,7 +115,7 @@ def test_a_row_that_is_not_whole_has_no_ballot(
     assert found.result() is None
 
 
-def test_those_of_a_turn_are_asked_together(
+def test_ballots_of_one_turn_are_read_together(
     ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in (3, 1, 2)]
@@ -143,11 +143,11 @@ def test_each_is_asked_at_the_node_that_knows_it_first(
         node = "odd" if number % 2 else "even"
         read(ballots, number, node).log_failure()
     loop.turn()
-    told = {str(request.node): values(request) for request, _ in acted.asked}
-    assert told == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
+    requests = {str(request.node): values(request) for request, _ in acted.asked}
+    assert requests == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
 
 
-def test_what_fails_fails_for_all(
+def test_a_failed_read_of_ballots_fails_for_all(
     ballots: Ballots, acted: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
@@ -190,7 +190,7 @@ def test_groups_name_nothing_else() -> None:
     assert len(groups) == 4
 
 
-def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
+def test_vain_early_reads_become_ever_rarer() -> None:
     luck, tried = EarlyReadHeuristic(), list[int]()
     for turn in range(1000):
         if luck.tries():
@@ -206,7 +206,7 @@ def test_what_never_comes_late_enough_is_tried_ever_more_rarely() -> None:
 async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) -> None:
     """In both layouts, of one type and of many."""
     assert layout
-    desk = OneRow(keyspace.visit.session, options)
+    one_row = OneRow(keyspace.visit.session, options)
     table = await opening.connect(options, current_event_loop())
     ballots = Ballots(table, current_event_loop())
     some = secrets.token_hex(4)
@@ -214,14 +214,14 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
     wanted = [((some, 3), uuid4())]
     try:
         for kind, number in keys:
-            values = desk.appearing("t")[:-2]
-            assert desk.do("insert", *values, kind, number).applied
+            values = one_row.appearing("t")[:-2]
+            assert one_row.do("insert", *values, kind, number).applied
             wanted.append(
-                ((kind, number), desk.do("read_ballot", kind, number).version)
+                ((kind, number), one_row.do("read_ballot", kind, number).version)
             )
         reads = [ballots.read(key, version, None) for key, version in wanted]
         nothing, *found = [await ballot for ballot in reads]
     finally:
         table.close()
     assert nothing is None
-    assert found == [desk.do("read_ballot", *key).ticket_written for key in keys]
+    assert found == [one_row.do("read_ballot", *key).ticket_written for key in keys]

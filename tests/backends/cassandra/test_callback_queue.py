@@ -22,7 +22,7 @@ def test_one_wake_for_all_that_lie_ready() -> None:
     assert got[-1] == 5
 
 
-def test_what_comes_meanwhile_is_not_forgotten() -> None:
+def test_callbacks_added_meanwhile_run_too() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 
@@ -51,7 +51,7 @@ def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
     assert got == ["other"]
 
 
-def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
+def test_the_gathering_thread_is_not_woken_for_its_own_callbacks() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
     inbox.gather(lambda: inbox.put(got.append, "answer"))
@@ -61,7 +61,7 @@ def test_who_gathers_is_not_woken_for_what_it_gathers() -> None:
     assert len(loop.calls) == 1
 
 
-def test_what_was_gathered_is_told_though_gathering_fails() -> None:
+def test_gathered_callbacks_run_though_gathering_fails() -> None:
     loop, got = FakeLoop(), list[str]()
     inbox = CallbackQueue(loop)
 

@@ -46,8 +46,8 @@ class Contender:
     ``between``: what others do after its next grant, before it reads the fence.
     """
 
-    def __init__(self, table: Table, gate: str) -> None:
-        self.gate = gate
+    def __init__(self, table: Table, client_id: str) -> None:
+        self.client_id = client_id
         self.sent: list[str] = []
         self.between: Callable[[], Awaitable[object]] | None = None
         self.reads_early = True
@@ -88,25 +88,25 @@ class Contender:
 
     def write(self, ticket: str, *, queue: bool = False) -> Acquire:
         claims = (Claim(ticket, LEASE),)
-        return Acquire(claims, Mode.WRITE, client_id=self.gate, may_queue=queue)
+        return Acquire(claims, Mode.WRITE, client_id=self.client_id, may_queue=queue)
 
 
 @pytest.fixture
 async def parties(layout: str, options: Options) -> AsyncIterator[list[Contender]]:
     assert layout
     tables = [await opening.connect(options, current_event_loop()) for _ in range(2)]
-    yield [Contender(table, f"gate{number}") for number, table in enumerate(tables)]
+    yield [Contender(table, f"client{number}") for number, table in enumerate(tables)]
     for table in tables:
         table.close()
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> OneRow:
+def one_row(keyspace: Keyspace, options: Options) -> OneRow:
     return OneRow(keyspace.visit.session, options)
 
 
 async def test_uncontended_it_is_one_transaction_each(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one, fences = parties[0], list[int]()
     one.reads_early = False  # such a read may come too soon, and then another follows
@@ -114,81 +114,81 @@ async def test_uncontended_it_is_one_transaction_each(
         granted = await one.do(one.write(f"t{number}"))
         assert one.sent == ["insert", "read_ballot"]
         fences.append(granted.grants[0].fence)
-        assert fences[-1] == desk.fence()
-        assert not desk.take("other")
+        assert fences[-1] == one_row.fence()
+        assert not one_row.take("other")
         (renewed,) = (await one.do(Renew(((f"t{number}", LEASE),)))).outcomes
         assert one.sent == ["update_record"]
         assert renewed.fence == fences[-1]
         assert (await one.do(Release(f"t{number}"))).held
         assert one.sent == ["delete"]
-        assert desk.load() is None
+        assert one_row.load() is None
     assert fences == sorted(set(fences))
 
 
 async def test_the_one_who_waits_gets_in_after_the_release(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one, two = parties
     first = await one.do(one.write("t1"))
     assert isinstance(await two.do(two.write("t2")), Refused)
     assert isinstance(await two.do(two.write("t3", queue=True)), Waiting)
     assert (await one.do(Release("t1"))).held
-    assert not desk.take("other")  # the row stays for whoever waits
+    assert not one_row.take("other")  # the row stays for whoever waits
     second = await two.do(two.write("t3", queue=True))
     assert isinstance(second, Granted)
     assert second.grants[0].fence == first.grants[0].fence + 1
     assert (await two.do(Release("t3"))).held
-    assert desk.take("other")
+    assert one_row.take("other")
 
 
 async def test_a_published_holder_is_respected(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one = parties[0]
-    assert desk.take("other")
+    assert one_row.take("other")
     assert isinstance(await one.do(one.write("t1", queue=True)), Waiting)
-    assert desk.load().ticket == "other"
-    await one.do(Withdraw("gate0", Mode.WRITE, ("t1",)))
-    row = desk.load()
+    assert one_row.load().ticket == "other"
+    await one.do(Withdraw("client0", Mode.WRITE, ("t1",)))
+    row = one_row.load()
     assert (row.ticket, row.version, row.record) == ("other", None, None)
-    assert desk.free("other")
+    assert one_row.free("other")
     assert isinstance(await one.do(one.write("t2")), Granted)
 
 
 async def test_a_force_from_outside_is_noticed(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one, two = parties
     granted = await one.do(one.write("t1"))
     (grant,) = granted.grants
     assert await two.do(ForceRelease(grant.holder, grant.fence)) == Forced(done=True)
-    assert desk.load() is None
+    assert one_row.load() is None
     assert not (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2")), Granted)
 
 
 async def test_others_queue_before_the_fence_is_read(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one, two = parties
     one.between = lambda: two.do(two.write("t2", queue=True))
     granted = await one.do(one.write("t1"))
     assert isinstance(granted, Granted)
     assert one.sent == ["insert", "read_ballot", "load_written"]
-    assert granted.grants[0].fence == desk.fence()
+    assert granted.grants[0].fence == one_row.fence()
     assert (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2", queue=True)), Granted)
 
 
 async def test_forced_before_the_fence_is_read(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     one, two = parties
 
     async def force() -> None:
         refused = await two.do(two.write("t2", queue=True))
         assert isinstance(refused, Waiting)
-        await two.do(ForceRelease(holder_of("t1"), desk.fence()))
+        await two.do(ForceRelease(holder_of("t1"), one_row.fence()))
 
     one.between = force
     with pytest.raises(BackendUnavailable, match="gone before its fence was read"):
@@ -197,16 +197,16 @@ async def test_forced_before_the_fence_is_read(
 
 
 async def test_one_of_two_is_forced_before_their_fence_is_read(
-    parties: list[Contender], desk: OneRow
+    parties: list[Contender], one_row: OneRow
 ) -> None:
     """The other one is still in: the error must not say that nothing was done."""
     one, two = parties
     readers = Acquire(
-        (Claim("t1", LEASE), Claim("t2", LEASE)), Mode.READ, client_id=one.gate
+        (Claim("t1", LEASE), Claim("t2", LEASE)), Mode.READ, client_id=one.client_id
     )
-    one.between = lambda: two.do(ForceRelease(holder_of("t1"), desk.fence()))
-    with pytest.raises(BackendUnavailable, match="before its fence was read") as told:
+    one.between = lambda: two.do(ForceRelease(holder_of("t1"), one_row.fence()))
+    with pytest.raises(BackendUnavailable, match="before its fence was read") as caught:
         await one.do(readers)
-    assert not told.value.nothing_done
-    await one.do(Withdraw(one.gate, Mode.READ, ("t1", "t2")))
+    assert not caught.value.nothing_done
+    await one.do(Withdraw(one.client_id, Mode.READ, ("t1", "t2")))
     assert isinstance(await two.do(two.write("t3")), Granted)

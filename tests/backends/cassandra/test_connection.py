@@ -137,7 +137,7 @@ def test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before(
     assert exactly(far, 16) == b"firstsecondthird"
 
 
-def test_what_has_time_goes_with_what_has_none(
+def test_requests_of_one_turn_are_sent_together(
     loop: FakeLoop, reader: SocketReader, near: ReadConnection, far: socket
 ) -> None:
     """Of one turn, whichever of them was asked first."""
@@ -173,7 +173,7 @@ def test_others_than_the_loop_do_not_wait_for_its_turn(
     thread.join(PATIENCE)
 
 
-def test_what_the_socket_does_not_take_the_helper_sends(
+def test_bytes_that_the_socket_refuses_are_sent_by_the_helper(
     near: ReadConnection, far: socket
 ) -> None:
     near.push(b"x" * LARGE)
@@ -186,27 +186,27 @@ def test_what_the_socket_does_not_take_the_helper_sends(
 
 def asked(near: ReadConnection) -> tuple[list[object], threading.Event]:
     """A request of the loop's, and what becomes of it."""
-    told, done = list[object](), threading.Event()
+    responses, done = list[object](), threading.Event()
 
     def answered(response: object) -> None:
-        told.append(response)
+        responses.append(response)
         done.set()
 
     with near.lock:
         number = near.get_request_id()
     near.send_msg(OptionsMessage(), number, answered)
-    return told, done
+    return responses, done
 
 
 def test_each_request_fails_when_the_server_hangs_up(
     loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
-    told, done = asked(near)
+    responses, done = asked(near)
     far.close()
     while not done.is_set():
         readable(loop)
     assert near.is_closed
-    assert isinstance(told[0], ConnectionShutdown)
+    assert isinstance(responses[0], ConnectionShutdown)
     loop.turn()
     assert not loop.readers
     assert near._socket.fileno() == -1
@@ -215,14 +215,14 @@ def test_each_request_fails_when_the_server_hangs_up(
 def test_a_connection_that_was_reset_is_given_up(
     loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
-    told, done = asked(near)
+    responses, done = asked(near)
     far.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     far.close()
     while not done.is_set():
         near.push(b"more")
         readable(loop)
     assert near.is_defunct or near.is_closed
-    assert isinstance(told[0], ConnectionShutdown)
+    assert isinstance(responses[0], ConnectionShutdown)
 
 
 class Deaf:
@@ -244,22 +244,22 @@ def test_one_that_nothing_can_be_sent_over_is_given_up(
     near: ReadConnection, far: socket
 ) -> None:
     near._socket = cast("socket", Deaf(near._socket))
-    told, done = asked(near)
+    responses, done = asked(near)
     assert done.wait(PATIENCE)  # by the helper thread
     assert near.is_defunct
-    assert isinstance(told[0], ConnectionShutdown)
+    assert isinstance(responses[0], ConnectionShutdown)
     assert far.recv(1) == b""
 
 
-def test_others_than_the_loop_are_told_though_it_reads_nothing(
+def test_other_threads_are_answered_though_the_loop_reads_nothing(
     near: ReadConnection, far: socket
 ) -> None:
     done = threading.Event()
 
     def ask() -> None:
-        told, answered = asked(near)
+        responses, answered = asked(near)
         assert answered.wait(PATIENCE)
-        assert isinstance(told[0], ConnectionShutdown)
+        assert isinstance(responses[0], ConnectionShutdown)
         done.set()
 
     thread = threading.Thread(target=ask)
@@ -271,9 +271,9 @@ def test_others_than_the_loop_are_told_though_it_reads_nothing(
 
 
 def test_nonsense_ends_it(loop: FakeLoop, near: ReadConnection, far: socket) -> None:
-    told, done = asked(near)
+    responses, done = asked(near)
     far.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4)
     while not done.is_set():
         readable(loop)
     assert near.is_defunct
-    assert isinstance(told[0], ConnectionShutdown)
+    assert isinstance(responses[0], ConnectionShutdown)

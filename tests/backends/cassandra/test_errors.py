@@ -64,7 +64,7 @@ def test_certainly_not_done(exc: Exception) -> None:
 
 
 @pytest.mark.parametrize("exc", UNKNOWN, ids=range(len(UNKNOWN)))
-def test_nobody_knows(exc: Exception) -> None:
+def test_errors_with_an_unknown_outcome(exc: Exception) -> None:
     error = from_driver(exc, "h:9042")
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
@@ -72,7 +72,7 @@ def test_nobody_knows(exc: Exception) -> None:
 
 
 @pytest.mark.parametrize(("exc", "hint"), UNFIT, ids=range(len(UNFIT)))
-def test_unfit(exc: Exception, hint: str) -> None:
+def test_errors_of_an_unfit_cluster(exc: Exception, hint: str) -> None:
     error = from_driver(exc, "h:9042")
     assert isinstance(error, Unsupported)
     assert hint in error.hint
@@ -105,10 +105,10 @@ def test_worth_another_try(exc: Exception) -> None:
     assert not error.nothing_done
 
 
-def test_what_the_driver_calls_its_connection_is_left_out() -> None:
-    told = (
+def test_the_drivers_name_of_a_connection_is_left_out() -> None:
+    message = (
         "Connection <ReadConnection(139830) 10.0.0.1:9042 (closed)> is already closed"
     )
-    ended = connection.ConnectionShutdown(told)
+    ended = connection.ConnectionShutdown(message)
     said = str(from_driver(NoHostAvailable("x", {"node": ended}), "cluster"))
     assert said == "cluster: no node can be reached (connection is already closed)"

@@ -83,7 +83,7 @@ async def steps(asked: Sent) -> CassandraStepper:
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> OneRow:
+def one_row(keyspace: Keyspace, options: Options) -> OneRow:
     return OneRow(keyspace.visit.session, options)
 
 
@@ -99,8 +99,8 @@ def new_steps(table: Table) -> CassandraStepper:
     return CassandraStepper(cas, LocalGrants(), lambda *_: None, later)
 
 
-async def test_who_joins_here_reads_none(
-    steps: CassandraStepper, asked: Sent, desk: OneRow
+async def test_a_reader_of_the_same_client_reads_no_fence(
+    steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
     """The seat was compared with what one of ours had written, and its fence known."""
     await steps.step(ORDER, read("t1"))
@@ -109,11 +109,14 @@ async def test_who_joins_here_reads_none(
     assert isinstance(joined, Granted)
     assert asked.names == ["update_record"]
     (grant,) = joined.grants
-    assert grant.fence == desk.fence() > 1_600_000_000_000_000
+    assert grant.fence == one_row.fence() > 1_600_000_000_000_000
 
 
-async def test_who_joins_from_elsewhere_is_told_the_true_fence(
-    steps: CassandraStepper, asked: Sent, desk: OneRow, monkeypatch: pytest.MonkeyPatch
+async def test_a_reader_of_another_process_gets_the_true_fence(
+    steps: CassandraStepper,
+    asked: Sent,
+    one_row: OneRow,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The row knows a provisional one."""
     monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
@@ -123,16 +126,16 @@ async def test_who_joins_from_elsewhere_is_told_the_true_fence(
     assert isinstance(joined, Granted)
     assert asked.names == ["insert", "load", "update_record"]
     (grant,) = joined.grants
-    assert grant.fence == desk.fence() > 1_600_000_000_000_000
+    assert grant.fence == one_row.fence() > 1_600_000_000_000_000
 
 
-async def test_who_takes_over_has_a_higher_fence(
-    steps: CassandraStepper, asked: Sent, desk: OneRow
+async def test_a_successor_has_a_higher_fence(
+    steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
     """In the release of one before: the seat changes hands, and no read follows."""
     write = Acquire((Claim("t1", LEASE),), Mode.WRITE)
     await steps.step(ORDER, write)
-    first = desk.fence()
+    first = one_row.fence()
     queued = Acquire((Claim("t2", LEASE),), Mode.WRITE, client_id="g", may_queue=True)
     assert isinstance(await steps.step(ORDER, queued), Waiting)
     asked.names.clear()
@@ -141,14 +144,14 @@ async def test_who_takes_over_has_a_higher_fence(
     assert isinstance(handed, Released)
     (granted,) = handed.then
     assert isinstance(granted, Granted)
-    assert first < granted.grants[0].fence <= desk.fence()
+    assert first < granted.grants[0].fence <= one_row.fence()
 
 
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_shown_fence_is_the_ballot(
     steps: CassandraStepper,
     asked: Sent,
-    desk: OneRow,
+    one_row: OneRow,
     monkeypatch: pytest.MonkeyPatch,
     *,
     early: bool,
@@ -159,7 +162,7 @@ async def test_a_shown_fence_is_the_ballot(
     for _ in range(20):
         granted = await steps.step(ORDER, read("t1"))
         assert isinstance(granted, Granted)
-        assert granted.grants[0].fence == desk.fence()
+        assert granted.grants[0].fence == one_row.fence()
         fences.append(granted.grants[0].fence)
         await steps.step(ORDER, Release("t1"))
     assert fences == sorted(set(fences))

@@ -104,7 +104,7 @@ async def test_another_data_centre(options: Options, create: Create) -> None:
     (await opening.connect(named, current_event_loop())).close()
 
 
-async def test_nobody_listens(options: Options) -> None:
+async def test_a_cluster_that_cannot_be_reached(options: Options) -> None:
     nobody = replace(options, port=free_port())
     assert "no node can be reached" in await refused(nobody, BackendUnavailable)
 

@@ -69,7 +69,7 @@ class Process:
     until: int = 0  # believes, in the world's time
 
 
-class World:
+class SimulatedRow:
     def __init__(self, seed: int, judge: Judge, *, hasty: bool = False) -> None:
         self.random = Random(seed)
         self.judge = judge
@@ -202,37 +202,37 @@ class TwoHoldersError(Exception):
 def test_one_holder_at_a_time() -> None:
     grants = 0
     for seed in SEEDS:
-        world = World(seed, ours)
-        world.run()
-        grants += world.grants
+        simulated = SimulatedRow(seed, ours)
+        simulated.run()
+        grants += simulated.grants
     assert grants > 10 * len(SEEDS)  # it was about something
 
 
 def test_without_the_margin_there_are_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, without_margin).run()
+            SimulatedRow(seed, without_margin).run()
 
 
 def test_one_wall_clock_for_all_gives_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, one_wall_for_all).run()
+            SimulatedRow(seed, one_wall_for_all).run()
 
 
 def test_counting_from_the_request_that_showed_a_version_gives_two() -> None:
     with pytest.raises(TwoHoldersError):
         for seed in SEEDS:
-            World(seed, ours, hasty=True).run()
+            SimulatedRow(seed, ours, hasty=True).run()
 
 
-def test_who_waits_gets_in_when_the_lease_ends() -> None:
+def test_a_waiter_enters_when_the_lease_ends() -> None:
     written = WrittenAt(frame=0, wall=START, seen=5)
     for wall in (START - SKEW, START, START + SKEW):
         assert earliest_now(written, 5 + LEASE, wall, SKEW) == LEASE
 
 
-def test_who_has_just_come_gets_in_a_skew_later() -> None:
+def test_a_newcomer_enters_one_clock_skew_after_the_lease() -> None:
     just_seen = WrittenAt(frame=0, wall=START, seen=5)
     assert earliest_now(just_seen, 5, START + LEASE, SKEW) == 0
     assert earliest_now(just_seen, 5, START + LEASE + SKEW, SKEW) == LEASE
@@ -243,7 +243,7 @@ def test_a_wall_clock_set_back_turns_nothing_back() -> None:
     assert earliest_now(WrittenAt(7, START, 5), 5, START - 10**12, SKEW) == 7
 
 
-def test_what_is_waited_for_is_not_forgotten() -> None:
+def test_the_time_of_a_row_waited_for_is_not_forgotten() -> None:
     """Else a busy process would never know how long a lease has been there."""
     memory, waited = VersionClock(), UUID(int=0)
     memory.add(waited, WrittenAt(0, START, 5))

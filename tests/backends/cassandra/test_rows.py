@@ -122,23 +122,25 @@ def test_without_our_seat_fences_count_from_the_next_one(ticket: str | None) -> 
 
 def test_phases_count_on_by_one_whatever_the_wall_clock_says() -> None:
     claims = [Claim(f"t{number}", 1_000_000) for number in range(3)]
-    door = transition(None, None, Acquire((claims[0],), Mode.WRITE), 5, 0, WALL).record
-    door = counted_from(door, BALLOT)
+    doorman = transition(
+        None, None, Acquire((claims[0],), Mode.WRITE), 5, 0, WALL
+    ).record
+    doorman = counted_from(doorman, BALLOT)
     down = Downgrade("t0", claims[1])
-    seat = MutexRecord(door.seat or "")
-    step = transition(door, seat, down, 6, 0, WALL + 10**9)
+    seat = MutexRecord(doorman.seat or "")
+    step = transition(doorman, seat, down, 6, 0, WALL + 10**9)
     assert step.record.last == BALLOT + 1
     more = Release("t1", then=(Acquire((claims[2],), Mode.WRITE),))
     step = transition(step.record, step.seat, more, 7, 0, WALL + 10**9)
     assert step.record.last == BALLOT + 2
 
 
-def test_what_is_true_already_stays() -> None:
+def test_fences_that_are_counted_already_stay() -> None:
     ended = (LossNote(1, "*", "forced"), LossNote(BALLOT, "*", "forced"))
-    door = Doorman(last=BALLOT + 3, endings=ended)
-    found = counted_from(door, BALLOT)
+    doorman = Doorman(last=BALLOT + 3, endings=ended)
+    found = counted_from(doorman, BALLOT)
     assert found.last == BALLOT + 3
     assert [e.fence for e in found.endings] == [BALLOT, BALLOT]
     assert counted_from(Doorman(), BALLOT) == Doorman()
-    assert counted_from(replace(door, last=2), BALLOT).last == BALLOT + 1
+    assert counted_from(replace(doorman, last=2), BALLOT).last == BALLOT + 1
     assert BALLOT > PROVISIONAL_LIMIT

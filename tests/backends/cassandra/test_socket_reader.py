@@ -86,7 +86,7 @@ def test_a_request_just_before_the_helper_sleeps_is_seen(
     assert line.was_read.wait(PATIENCE)
 
 
-def test_what_the_loop_has_read_is_not_read_again(
+def test_bytes_read_by_the_loop_are_not_read_again(
     reader: SocketReader, line: FakeConnection
 ) -> None:
     reader.expect()
@@ -117,7 +117,7 @@ def test_no_request_is_forgotten_whatever_the_helper_does(
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_it_is_read_once_more_before_an_answer_is_said_to_be_late(
+def test_the_socket_is_read_once_more_before_a_call_times_out(
     loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
     late = threading.Event()

@@ -52,13 +52,13 @@ class RandomHistory(ReaderStateMachine, RuleBasedStateMachine):
 
     @rule()
     def the_loop_turns(self) -> None:
-        self.loop_is_told()
+        self.loop_is_answered()
 
     @precondition(is_open)
     @rule()
     def the_loop_is_blocked_for_long(self) -> None:
         self.all_arrives()
-        self.others_are_told()
+        self.other_threads_are_answered()
 
     @precondition(is_open)
     @rule()

@@ -36,12 +36,12 @@ WHERE resource_type = 'order' AND resource_id = 42 IF ticket != ''
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> OneRow:
+def one_row(keyspace: Keyspace, options: Options) -> OneRow:
     return OneRow(keyspace.visit.session, options)
 
 
 @both_layouts
-async def test_what_a_lock_costs(counted: CountingBackend) -> None:
+async def test_the_transactions_of_a_lock(counted: CountingBackend) -> None:
     """One transaction to enter and one to leave, whatever kind of lock it is."""
     async with connect(counted) as locks:
         for lock in (
@@ -78,10 +78,10 @@ async def test_a_look_tells_what_was_asked_before(
 
 @both_layouts
 async def test_a_renewed_lock_is_released_at_once(counted: CountingBackend) -> None:
-    """The loop is told what the keeper's thread left behind."""
+    """The loop learns the state that the keeper's thread has stored."""
 
     async def heard() -> bool:
-        return counted.told > 0
+        return counted.states_seen > 0
 
     async with connect(counted) as locks:
         async with locks.mutex("order", 42, lease=3) as held:
@@ -112,24 +112,24 @@ async def test_a_seat_that_somebody_emptied(
 
 @both_layouts
 async def test_a_lock_for_ever_is_made_from_a_short_one(
-    counted: CountingBackend, desk: OneRow
+    counted: CountingBackend, one_row: OneRow
 ) -> None:
     """Else a request that is carried out late could lock for ever."""
     async with connect(counted) as locks:
         held = await locks.mutex("order", 42, lease=None).acquire()
         assert counted.taken() == {"insert": 1, "read_ballot": 1, "update_record": 1}
-        assert '"expires":null' in desk.load().record
+        assert '"expires":null' in one_row.load().record
         assert held.expires_in is None
         assert await held.release()
         assert await locks.acquire_mutex_lock("order", 42, "gluww")
-        assert '"expires":null' in desk.load().record
+        assert '"expires":null' in one_row.load().record
         assert await locks.acquire_mutex_lock("order", 42, "gluww")
         assert await locks.release_mutex_lock("order", 42, "gluww")
 
 
 @both_layouts
 async def test_one_that_could_not_be_made_to_last_is_taken_back(
-    counted: CountingBackend, desk: OneRow
+    counted: CountingBackend, one_row: OneRow
 ) -> None:
     """Its second transaction was not done, but the first one was."""
     counted.unsent.add("update_record")
@@ -137,7 +137,7 @@ async def test_one_that_could_not_be_made_to_last_is_taken_back(
         with pytest.raises(BackendUnavailable) as caught:
             await locks.mutex("order", 42, lease=None).acquire(timeout=0)
         assert not caught.value.nothing_done
-        assert desk.load() is None
+        assert one_row.load() is None
 
 
 @pytest.mark.only_on("asyncio", "the server counts")
@@ -161,10 +161,10 @@ async def test_a_thousand_tasks_wait_quietly(counted: CountingBackend) -> None:
 
 
 def queued(locks: Locks) -> Condition:
-    async def told() -> bool:
+    async def is_known() -> bool:
         return bool((await locks.mutex("order", 42).info()).queue)
 
-    return told
+    return is_known
 
 
 async def wait(locks: Locks) -> None:
@@ -218,7 +218,7 @@ async def test_eight_processes_take_turns(keyspace: Keyspace, layout: str) -> No
 async def test_the_table_is_made_when_asked_for(
     keyspace: Keyspace, kind: Literal["pair", "type"]
 ) -> None:
-    """Nothing makes it unasked; who misses it is told how."""
+    """Nothing creates the table unasked; the error says how to create it."""
     backend = CassandraBackend(keyspace.visit.session, keyspace.name)
     with pytest.raises(Unsupported, match="rwlock schema cassandra"):
         await connect(backend)

@@ -68,7 +68,7 @@ async def refused(url: str, kind: type[Exception]) -> str:
     return str(caught.value)
 
 
-async def test_who_signed_it(
+async def test_the_certificate_authority_is_checked(
     start_cassandra: StartCassandra,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,

@@ -31,12 +31,12 @@ TAKE = Acquire((Claim("t1", 30_000_000),), Mode.WRITE)
 
 
 @pytest.fixture
-def desk(keyspace: Keyspace, options: Options) -> OneRow:
+def one_row(keyspace: Keyspace, options: Options) -> OneRow:
     return OneRow(keyspace.visit.session, options)
 
 
 async def test_a_placeholder_outlives_the_grant_that_replaced_it(
-    table: Table, desk: OneRow, monkeypatch: pytest.MonkeyPatch
+    table: Table, one_row: OneRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after its release nothing that is late gets in, until it has gone."""
     monkeypatch.setattr(module, "PLACEHOLDER_SECONDS", 3)
@@ -48,22 +48,22 @@ async def test_a_placeholder_outlives_the_grant_that_replaced_it(
     )
     assert done
     assert placeholder is not None
-    late = desk.appearing("ghost")
+    late = one_row.appearing("ghost")
     for ticket in ("t1", "t2"):
         take = replace(TAKE, claims=(Claim(ticket, 30_000_000),))
         assert isinstance(await swapping.step(ORDER, take), Granted)
-        assert not desk.take("other")
+        assert not one_row.take("other")
         released: Any = await swapping.step(ORDER, Release(ticket))
         assert released.held
-        row = desk.load()
+        row = one_row.load()
         assert (row.ticket, row.record, row.frame) == (None, None, None)
         assert row.version is not None
-        assert not desk.do("insert", *late).applied
-    until(lambda: desk.take("other"), "the placeholder has gone", 15.0)
+        assert not one_row.do("insert", *late).applied
+    until(lambda: one_row.take("other"), "the placeholder has gone", 15.0)
 
 
 async def test_time_is_right_after_a_change_that_changes_nothing(
-    table: Table, desk: OneRow
+    table: Table, one_row: OneRow
 ) -> None:
     """A version that is placeholder carries the wall clock of its own moment.
 
@@ -84,7 +84,7 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
     (grant,) = seen.record.grants
     times = newcomer.times(seen)
     assert not grant.dead(times.now)
-    assert abs(loads(desk.load().record).updated - times.wall) < hours / 60
+    assert abs(loads(one_row.load().record).updated - times.wall) < hours / 60
 
 
 async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -> None:

@@ -1,6 +1,6 @@
 """On a small disk that gets full: ``python -m tests.backends.files.full DIR real``.
 
-Or on one that only pretends to have no room for new files.
+Or on one that only pretends to have no space for new files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.core.names import resource
-from tests.backends.files.one_resource import Desk
+from tests.backends.files.one_resource import ResourceClient
 
 
 @contextmanager
@@ -46,15 +46,15 @@ def pretended() -> Iterator[None]:
 
 
 def main(folder: Path, how: str) -> None:
-    desk, other = Desk(folder), resource("other", 1)
-    first = desk.take("first")
+    client, other = ResourceClient(folder), resource("other", 1)
+    first = client.take("first")
     with full(folder) if how == "real" else pretended():
         with pytest.raises(BackendUnavailable, match="no space is left") as caught:
-            desk.take("more", of=other)
+            client.take("more", of=other)
         assert caught.value.nothing_done
-        desk.give("first")  # whose record has its place on the disk
-    assert desk.take("second") > first
-    assert desk.take("more", of=other)
+        client.give("first")  # whose record has its place on the disk
+    assert client.take("second") > first
+    assert client.take("more", of=other)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiorwlock_remote.core.commands import Acquire, Claim, Downgrade
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.files.one_resource import LEASE, Desk
+from tests.backends.files.one_resource import LEASE, ResourceClient
 
 CALLS = (
     *("open", "close", "write", "pwrite", "pread", "read", "fdatasync", "fsync"),
@@ -28,77 +28,77 @@ MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: PTH112, S108
 """Where a sync costs nothing, if there is such a place."""
 READERS = 40  # more than the smallest slot holds
 
-Told = tuple[int, str | None]
-"""The highest fence told so far, and the ticket that holds, as far as was told."""
-Act = Callable[[Desk, Path], Told]
+Outcome = tuple[int, str | None]
+"""The highest fence returned so far, and the ticket that holds, if one was returned."""
+Act = Callable[[ResourceClient, Path], Outcome]
 
 
-def nothing(_desk: Desk, _folder: Path) -> Told:
+def nothing(_client: ResourceClient, _folder: Path) -> Outcome:
     return 0, None
 
 
-def take(desk: Desk, _folder: Path) -> Told:
-    return desk.take("first"), "first"
+def take(client: ResourceClient, _folder: Path) -> Outcome:
+    return client.take("first"), "first"
 
 
-def used(desk: Desk, folder: Path) -> Told:
-    fence, _ = take(desk, folder)
-    desk.give("first")
+def used(client: ResourceClient, folder: Path) -> Outcome:
+    fence, _ = take(client, folder)
+    client.give("first")
     return fence, None
 
 
-def again(desk: Desk, _folder: Path) -> Told:
-    return desk.take("second"), "second"
+def again(client: ResourceClient, _folder: Path) -> Outcome:
+    return client.take("second"), "second"
 
 
-def give(desk: Desk, _folder: Path) -> Told:
-    desk.give("first")
+def give(client: ResourceClient, _folder: Path) -> Outcome:
+    client.give("first")
     return 0, None
 
 
-def hand_on(desk: Desk, _folder: Path) -> Told:
-    desk.give("first", Acquire((Claim("second", LEASE),), Mode.WRITE))
-    return desk.look().record.last, "second"
+def hand_on(client: ResourceClient, _folder: Path) -> Outcome:
+    client.give("first", Acquire((Claim("second", LEASE),), Mode.WRITE))
+    return client.look().record.last, "second"
 
 
-def downgrade(desk: Desk, _folder: Path) -> Told:
-    desk.ask(Downgrade("first", Claim("reader", LEASE)))
-    return desk.look().record.last, "reader"
+def downgrade(client: ResourceClient, _folder: Path) -> Outcome:
+    client.ask(Downgrade("first", Claim("reader", LEASE)))
+    return client.look().record.last, "reader"
 
 
-def crowd(desk: Desk, _folder: Path) -> Told:
+def crowd(client: ResourceClient, _folder: Path) -> Outcome:
     claims = tuple(Claim(f"reader {n}" + "x" * 100, LEASE) for n in range(READERS))
-    desk.ask(Acquire(claims, Mode.READ))
-    return desk.look().record.last, claims[0].ticket
+    client.ask(Acquire(claims, Mode.READ))
+    return client.look().record.last, claims[0].ticket
 
 
-def foreign(desk: Desk, folder: Path) -> Told:
-    fence, _ = used(desk, folder)
+def foreign(client: ResourceClient, folder: Path) -> Outcome:
+    fence, _ = used(client, folder)
     (folder / "order,42.lock").write_text("theirs\n")
     return fence, "theirs"
 
 
-def force(desk: Desk, _folder: Path) -> Told:
-    seat = desk.look().seat
+def force(client: ResourceClient, _folder: Path) -> Outcome:
+    seat = client.look().seat
     assert seat is not None
-    desk.force(seat.value)
+    client.force(seat.value)
     return 0, None
 
 
-def forget(desk: Desk, _folder: Path) -> Told:
-    desk.clock.by += 7200
-    desk.connection.forget(3600)
+def forget(client: ResourceClient, _folder: Path) -> Outcome:
+    client.clock.by += 7200
+    client.connection.forget(3600)
     return 0, None
 
 
-def emptied(_desk: Desk, folder: Path) -> Told:
+def emptied(_client: ResourceClient, folder: Path) -> Outcome:
     for path in folder.iterdir():
         path.unlink()
     return 0, None
 
 
-def open_new(_desk: Desk, folder: Path) -> Told:
-    Desk(folder)
+def open_new(_client: ResourceClient, folder: Path) -> Outcome:
+    ResourceClient(folder)
     return 0, None
 
 
@@ -141,47 +141,47 @@ def survived(before: Act, act: Act, nth: int, *, half: bool) -> bool:
     """Let a child die there, see what it left; whether it did not get so far."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         folder = Path(place)
-        desk = Desk(folder)
-        fence, holder = before(Desk(folder, sync=False), folder)
+        client = ResourceClient(folder)
+        fence, holder = before(ResourceClient(folder, sync=False), folder)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             tell = os.write
             deadly(nth, half=half)
-            more, held = act(desk, folder)
+            more, held = act(client, folder)
             tell(writing, f"{max(fence, more)} {held or ''}".encode())
             os._exit(0)
         os.close(writing)
         _, status = os.waitpid(child, 0)
-        told = os.read(reading, 1000).decode()
+        output = os.read(reading, 1000).decode()
         os.close(reading)
         dead = os.WIFSIGNALED(status)
         assert dead or status == 0, f"exit {status}"
-        if told:
-            fence, holder = int(told.split(" ")[0]), told.split(" ")[1]
-        check(folder, fence, holder if told else None)
+        if output:
+            fence, holder = int(output.split(" ")[0]), output.split(" ")[1]
+        check(folder, fence, holder if output else None)
         return not dead
 
 
 def check(folder: Path, fence: int, holder: str | None) -> None:
     """Nobody is blocked, no fence comes again, nothing is left lying about."""
-    desk = Desk(folder, sync=False)
+    client = ResourceClient(folder, sync=False)
     if (folder / "order,42.doorman").exists():
-        desk.clock.back = 86_400  # a fence is higher because the last one is known
+        client.clock.back = 86_400  # a fence is higher because the last one is known
     if holder:
-        assert not desk.take("early"), f"{holder} was told that it holds"
+        assert not client.take("early"), f"{holder} got a reply that it holds"
     if holder != "theirs":
-        seat = desk.look().seat
+        seat = client.look().seat
         if seat is not None and seat.ticket == "theirs":
             (folder / "order,42.lock").unlink()  # it was not broken yet
-    desk.clock.by += LEASE / 1e6 + 1
-    after = desk.take("next")
+    client.clock.by += LEASE / 1e6 + 1
+    after = client.take("next")
     assert after > fence, f"{after} after {fence}"
     assert (folder / "order,42.lock").read_text() == "next\n"
-    desk.give("next")
+    client.give("next")
     assert not (folder / "order,42.lock").exists()
-    desk.clock.back = -7200
-    desk.connection.forget(3600)
+    client.clock.back = -7200
+    client.connection.forget(3600)
     left = {path.name for path in folder.iterdir()} - {".rwlock", ".changes", ".boot"}
     assert not left, left
 

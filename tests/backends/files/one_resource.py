@@ -39,13 +39,13 @@ class Moved:
         return time.time() + self.by - self.back
 
 
-class Desk:
+class ResourceClient:
     """Steps one at a time."""
 
     def __init__(
         self,
         folder: Path,
-        gate: str = "",
+        client_id: str = "",
         *,
         sync: bool = True,
         shared: bool = False,
@@ -54,7 +54,7 @@ class Desk:
         self.clock = Moved()
         self.patience = 20.0
         about = FileOptions(str(folder), create, sync, shared)
-        self.connection = FilesConnection(about, self.clock, gate)
+        self.connection = FilesConnection(about, self.clock, client_id)
         self.connection.open(1.0)
 
     def ask(self, command: Command, of: Resource = ORDER) -> Reply:

@@ -26,7 +26,7 @@ async def refused(url: str, error: type[LockError]) -> str:
     return str(caught.value)
 
 
-async def test_missing(tmp_path: Path) -> None:
+async def test_a_missing_directory(tmp_path: Path) -> None:
     place = tmp_path / "a" / "b"
     said = await refused(place.as_uri(), ConfigurationError)
     assert f"mkdir -p {place}" in said
@@ -77,14 +77,16 @@ async def test_urls_without_a_directory(url: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["shared=1", "sync=", "create=true", "speed=warp"])
-async def test_options(tmp_path: Path, option: str) -> None:
+async def test_invalid_options(tmp_path: Path, option: str) -> None:
     said = await refused(f"{tmp_path.as_uri()}?{option}", ConfigurationError)
     assert option.partition("=")[0] in said
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("first", ["yes", "no"])
-async def test_all_must_say_the_same_of_other_hosts(tmp_path: Path, first: str) -> None:
+async def test_all_clients_must_agree_on_other_hosts(
+    tmp_path: Path, first: str
+) -> None:
     other = {"yes": "no", "no": "yes"}[first]
     async with connect(f"{tmp_path.as_uri()}?shared={first}"):
         pass
@@ -108,6 +110,6 @@ async def test_marked_by_somebody_else(tmp_path: Path, mark: str, word: str) -> 
 async def test_read_only_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     flags = os.statvfs(tmp_path)
-    told = os.statvfs_result((*flags[:8], os.ST_RDONLY, flags[9]))
-    monkeypatch.setattr(os, "statvfs", lambda _: told)
+    mount = os.statvfs_result((*flags[:8], os.ST_RDONLY, flags[9]))
+    monkeypatch.setattr(os, "statvfs", lambda _: mount)
     assert "read-only" in await refused(tmp_path.as_uri(), Unsupported)

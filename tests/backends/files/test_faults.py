@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, BadRecord
-from tests.backends.files.one_resource import Desk
+from tests.backends.files.one_resource import ResourceClient
 
 ROOT = Path(__file__).parents[3]
 STEP_DOWN = """
@@ -35,11 +35,11 @@ anyio.run(main, sys.argv[1])
 """
 
 
-def test_not_writable() -> None:
+def test_a_directory_that_is_not_writable() -> None:
     """For this user; root steps down first."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        Desk(place)
+        ResourceClient(place)
         place.chmod(0o555)
         try:
             said = subprocess.run(
@@ -83,12 +83,12 @@ def test_full_disk(small_disk: Path | None, tmp_path: Path) -> None:
 
 def test_files_that_must_not_grow(tmp_path: Path) -> None:
     """As full a disk as anybody can make."""
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
     soft, hard = limits.getrlimit(limits.RLIMIT_FSIZE)
     limits.setrlimit(limits.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(BackendUnavailable, match="no space") as caught:
-            desk.take("ours")
+            client.take("ours")
     finally:
         limits.setrlimit(limits.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.nothing_done
@@ -97,43 +97,43 @@ def test_files_that_must_not_grow(tmp_path: Path) -> None:
         ".changes",
         ".boot",
     }
-    assert desk.take("ours")
+    assert client.take("ours")
 
 
 def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
     for _ in range(2):
-        desk.take("ours")
-        desk.give("ours")
+        client.take("ours")
+        client.give("ours")
     record = tmp_path / "order,42.doorman"
     record.write_bytes(record.read_bytes().replace(b'"v"', b'"w"'))
     with pytest.raises(BadRecord, match="damaged"):
-        desk.take("ours")
+        client.take("ours")
     with pytest.raises(BadRecord, match="damaged"):
-        desk.look()
-    assert desk.scan() == []
+        client.look()
+    assert client.scan() == []
 
 
-def test_somebody_stopped_in_the_middle_of_a_step(tmp_path: Path) -> None:
-    """Told with what it means; nothing was done."""
-    desk = Desk(tmp_path)
-    desk.take("ours")
-    desk.patience = 0.0
+def test_a_record_locked_by_a_stopped_process(tmp_path: Path) -> None:
+    """The error says what it means; nothing was done."""
+    client = ResourceClient(tmp_path)
+    client.take("ours")
+    client.patience = 0.0
     with (tmp_path / "order,42.doorman").open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        desk.connection.steps([], 0.0)
+        client.connection.steps([], 0.0)
         with pytest.raises(BackendUnavailable, match="stopped") as caught:
-            desk.give("ours")
+            client.give("ours")
         assert caught.value.nothing_done
-    desk.give("ours")
-    assert desk.take("next")
+    client.give("ours")
+    assert client.take("next")
 
 
 def test_the_directory_is_removed(tmp_path: Path) -> None:
     place = tmp_path / "locks"
-    desk = Desk(place, create=True)
+    client = ResourceClient(place, create=True)
     for path in place.iterdir():
         path.unlink()
     place.rmdir()
     with pytest.raises(BackendError, match="does not exist any more"):
-        desk.take("ours")
+        client.take("ours")

@@ -30,7 +30,7 @@ TABLE = """\
         ("/mnt/older", "ext4"),
     ],
 )
-def test_what_it_is_on(path: str, kind: str) -> None:
+def test_the_mount_of_a_path(path: str, kind: str) -> None:
     assert mounts.find_mount(path, TABLE).kind == kind
 
 

@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.files.clocks import BOOT_FILE
 from aiorwlock_remote.backends.files.directory import CHANGES, MARK
 from aiorwlock_remote.core.commands import Acquire, Claim, Waiting
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.files.one_resource import LEASE, Desk
+from tests.backends.files.one_resource import LEASE, ResourceClient
 
 SEAT = "order,42.lock"
 SCRIPT = """
@@ -34,14 +34,14 @@ def script(ticket: str, seat: Path) -> str:
 
 
 def test_a_shell_script_and_we(tmp_path: Path) -> None:
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
     assert script("theirs", seat) == "got"
-    assert not desk.take("ours")
+    assert not client.take("ours")
     seat.unlink()
-    assert desk.take("ours")
+    assert client.take("ours")
     assert seat.read_text() == "ours\n"
     assert script("theirs", seat) == "busy"
-    desk.give("ours")
+    client.give("ours")
     assert script("theirs", seat) == "got"
 
 
@@ -71,17 +71,17 @@ def pipe(seat: Path) -> None:
 def test_odd_seats_keep_us_out_and_can_be_broken(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
     make(seat)
-    assert not desk.take("ours")
-    seen = desk.look().seat
+    assert not client.take("ours")
+    seen = client.look().seat
     assert seen is not None
-    (found,) = desk.scan()
+    (found,) = client.scan()
     assert found.seat == seen
-    desk.force(seen.value + "0")
+    client.force(seen.value + "0")
     assert seat.exists() or seat.is_symlink()
-    desk.force(seen.value)
-    assert desk.take("ours")
+    client.force(seen.value)
+    assert client.take("ours")
 
 
 def test_one_that_we_may_not_read(
@@ -89,41 +89,41 @@ def test_one_that_we_may_not_read(
 ) -> None:
     """Somebody sits there, whoever it is."""
     (tmp_path / SEAT).write_text("theirs\n")
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
 
     def refused(path: str) -> tuple[str, int]:
         raise PermissionError(13, path)
 
     monkeypatch.setattr(resource_files, "_read_plain_entry", refused)
-    assert not desk.take("ours")
+    assert not client.take("ours")
 
 
 @pytest.mark.parametrize("name", [b"\xff,1.lock", b"a%ff,1.lock", b".lock", b"a.lock"])
 def test_names_of_nothing_are_passed_over(tmp_path: Path, name: bytes) -> None:
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
     (tmp_path / os.fsdecode(name)).touch()
-    desk.take("ours")
-    assert [found.resource.label for found in desk.scan()] == ["order/42"]
+    client.take("ours")
+    assert [found.resource.label for found in client.scan()] == ["order/42"]
 
 
 def test_one_that_somebody_touches_is_another_one(tmp_path: Path) -> None:
     """Its program is alive: what was seen on screen is not what would be broken."""
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
     seat.write_text("theirs\n")
-    seen = desk.look().seat
+    seen = client.look().seat
     assert seen is not None
     os.utime(seat, (1e9, 1e9))
-    desk.force(seen.value)
+    client.force(seen.value)
     assert seat.exists()
 
 
 def test_ours_replaced_by_theirs_is_stolen(tmp_path: Path) -> None:
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
-    desk.take("ours")
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
+    client.take("ours")
     seat.write_text("theirs\n")
-    desk.give("ours")
+    client.give("ours")
     assert seat.read_text() == "theirs\n"
-    assert desk.look().record.grants == ()
+    assert client.look().record.grants == ()
 
 
 def somebody_comes_between(seat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,24 +141,24 @@ def test_a_foreign_program_that_comes_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sits down after we looked and before we did: it is there, we are not."""
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
     somebody_comes_between(seat, monkeypatch)
-    assert not desk.take("ours")
+    assert not client.take("ours")
     assert seat.read_text() == "theirs\n"
     assert [path.name for path in tmp_path.iterdir() if path.name[:4] == ".new"] == []
 
 
-def test_who_comes_between_is_waited_for(
+def test_a_record_created_meanwhile_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step begins anew, in the record that it has just made."""
-    desk, seat = Desk(tmp_path), tmp_path / SEAT
+    client, seat = ResourceClient(tmp_path), tmp_path / SEAT
     somebody_comes_between(seat, monkeypatch)
     claims = (Claim("ours", LEASE),)
     files = len([*Path("/dev/fd").iterdir()])
-    queued = desk.ask(Acquire(claims, Mode.WRITE, client_id="we", may_queue=True))
+    queued = client.ask(Acquire(claims, Mode.WRITE, client_id="we", may_queue=True))
     assert isinstance(queued, Waiting)
-    assert [place.client_id for place in desk.look().record.queue] == ["we"]
+    assert [place.client_id for place in client.look().record.queue] == ["we"]
     assert len([*Path("/dev/fd").iterdir()]) == files
 
 
@@ -166,28 +166,28 @@ def test_a_seat_that_cannot_be_made_leaves_no_new_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt would make a full disk fuller."""
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
 
     def full(*_: object, **_more: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "utime", full)
     with pytest.raises(BackendUnavailable, match="no space"):
-        desk.take("ours")
+        client.take("ours")
     assert {path.name for path in tmp_path.iterdir()} == {MARK, BOOT_FILE, CHANGES}
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_nobody_comes_between_record_and_seat(
+def test_a_new_record_is_locked_from_the_start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     used: bool,
 ) -> None:
     """A record that was just made is locked from the moment it is seen."""
-    desk, link = Desk(tmp_path), os.link
+    client, link = ResourceClient(tmp_path), os.link
     if used:
-        desk.take("before")
-        desk.give("before")
+        client.take("before")
+        client.give("before")
     tried: list[bool] = []
 
     def watched(new: str, path: str) -> None:
@@ -199,7 +199,7 @@ def test_nobody_comes_between_record_and_seat(
         link(new, path)
 
     monkeypatch.setattr(os, "link", watched)
-    assert desk.take("ours")
+    assert client.take("ours")
     assert tried == [True]
 
 
@@ -207,14 +207,14 @@ def test_an_answer_that_was_lost_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network file system that links, and on repeating says that it is there."""
-    desk, link = Desk(tmp_path), os.link
+    client, link = ResourceClient(tmp_path), os.link
 
     def twice(new: str, path: str) -> None:
         link(new, path)
         link(new, path)
 
     monkeypatch.setattr(os, "link", twice)
-    assert desk.take("ours")
+    assert client.take("ours")
 
 
 @pytest.mark.anyio

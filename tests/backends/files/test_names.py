@@ -32,7 +32,7 @@ def test_injective_wherever_files_are_kept(one: Resource, other: Resource) -> No
 
 
 @given(resources)
-def test_safe(name: Resource) -> None:
+def test_names_are_safe_for_a_file_system(name: Resource) -> None:
     found = stem(name)
     assert len((found + ".doorman").encode()) <= 200
     assert found.isascii()
@@ -41,7 +41,7 @@ def test_safe(name: Resource) -> None:
 
 
 @given(resources)
-def test_told_by_the_name_alone(name: Resource) -> None:
+def test_a_slot_file_is_recognised_by_its_name(name: Resource) -> None:
     found = stem(name)
     if "~" not in found:
         assert resource_of_name(found) == name
@@ -63,11 +63,11 @@ def test_any_name_of_a_file(name: str) -> None:
         ("grün", 1, "gr%c3%bcn,1"),
     ],
 )
-def test_as_documented(kind: str, number: int | str, name: str) -> None:
+def test_names_as_documented(kind: str, number: int | str, name: str) -> None:
     assert stem(resource(kind, number)) == name
 
 
-def test_a_semaphore_is_told_by_its_name() -> None:
+def test_a_semaphore_is_recognised_by_its_name() -> None:
     assert stem(semaphore("api", "stripe")) == "api%semaphore,stripe"
     assert stem(resource("api%semaphore", "stripe")) == "api%25semaphore,stripe"
     assert resource_of_name("api%semaphore,stripe") == semaphore("api", "stripe")

@@ -10,7 +10,7 @@ import pytest
 from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.files.one_resource import LEASE, Desk
+from tests.backends.files.one_resource import LEASE, ResourceClient
 
 IDLE, HELD, WAITED, FOREIGN = (resource("thing", n) for n in range(4))
 MEMORY = 3600.0
@@ -21,13 +21,13 @@ def names(folder: Path) -> set[str]:
 
 
 def test_only_what_is_idle(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    client = ResourceClient(tmp_path)
     for of in (IDLE, HELD, WAITED, FOREIGN):
-        desk.take("ours", of=of)
-        desk.give("ours", of=of)
+        client.take("ours", of=of)
+        client.give("ours", of=of)
     never = Acquire((Claim("for ever", None),), Mode.WRITE)
-    desk.ask(never, HELD)
-    desk.take("ours", of=WAITED)
+    client.ask(never, HELD)
+    client.take("ours", of=WAITED)
     waits = Acquire(
         (Claim("waits", LEASE),),
         Mode.WRITE,
@@ -35,25 +35,25 @@ def test_only_what_is_idle(tmp_path: Path) -> None:
         may_queue=True,
         entry_ttl=10**12,
     )
-    desk.ask(waits, WAITED)
-    desk.give("ours", of=WAITED)
+    client.ask(waits, WAITED)
+    client.give("ours", of=WAITED)
     (tmp_path / "thing,3.lock").write_text("theirs\n")
     before = names(tmp_path)
-    desk.connection.forget(MEMORY)
+    client.connection.forget(MEMORY)
     assert names(tmp_path) == before, "not yet"
-    desk.clock.by += 2 * MEMORY
-    desk.connection.forget(MEMORY)
+    client.clock.by += 2 * MEMORY
+    client.connection.forget(MEMORY)
     assert before - names(tmp_path) == {"thing,0.doorman"}
 
 
-def test_what_killed_processes_left(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+def test_files_left_by_killed_processes_are_purged(tmp_path: Path) -> None:
+    client = ResourceClient(tmp_path)
     (tmp_path / ".new-4711").touch()
     (tmp_path / "thing,1.doorman").touch()
-    desk.connection.forget(MEMORY)
+    client.connection.forget(MEMORY)
     assert (tmp_path / ".new-4711").exists(), "it may still be wanted"
-    desk.clock.by += 100
-    desk.connection.forget(MEMORY)
+    client.clock.by += 100
+    client.connection.forget(MEMORY)
     assert {p.name for p in tmp_path.iterdir()} == {".rwlock", ".changes", ".boot"}
 
 
@@ -66,10 +66,10 @@ def test_while_others_take_and_give(tmp_path: Path) -> None:
     done = threading.Event()
 
     def work(name: str) -> None:
-        desk, got = Desk(tmp_path, sync=False), 0
+        client, got = ResourceClient(tmp_path, sync=False), 0
         while got < 200 and not done.is_set():
             ticket = f"{name} {got}"
-            fence = desk.take(ticket)
+            fence = client.take(ticket)
             if not fence:
                 continue
             inside.append(name)
@@ -77,13 +77,13 @@ def test_while_others_take_and_give(tmp_path: Path) -> None:
                 failures.append(f"{fence} after {fences[-1:]}, inside {inside}")
             fences.append(fence)
             inside.remove(name)
-            desk.give(ticket)
+            client.give(ticket)
             got += 1
 
     def clean() -> None:
-        desk = Desk(tmp_path, sync=False)
+        client = ResourceClient(tmp_path, sync=False)
         while not done.is_set():
-            desk.connection.forget(0.0)
+            client.connection.forget(0.0)
 
     workers = [threading.Thread(target=work, args=(n,)) for n in "abc"]
     cleaner = threading.Thread(target=clean)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import BadRecord
-from tests.backends.files.one_resource import ORDER, Desk
+from tests.backends.files.one_resource import ORDER, ResourceClient
 
 OURS = "order,42.doorman", ".changes", ".rwlock", ".boot"
 HUGE = 2**33
@@ -41,15 +41,15 @@ def test_in_the_place_of_ours(
 ) -> None:
     folder = tmp_path / "locks"
     folder.mkdir()
-    Desk(folder).take("first")
+    ResourceClient(folder).take("first")
     (folder / name).unlink()
     put(folder / name)
     with pytest.raises(BadRecord):
-        Desk(folder).take("second")
+        ResourceClient(folder).take("second")
     if name == OURS[0]:
         with pytest.raises(BadRecord):
-            Desk(folder).look()
-        Desk(folder).connection.forget(0.0)
+            ResourceClient(folder).look()
+        ResourceClient(folder).connection.forget(0.0)
     assert {path.name for path in tmp_path.iterdir()} <= {"locks", "victim"}
     if put is link_away:
         assert (tmp_path / "victim").read_text() == "precious\n"
@@ -57,8 +57,8 @@ def test_in_the_place_of_ours(
 
 def test_the_others_go_on(tmp_path: Path) -> None:
     """They are listed, and can be had."""
-    desk = Desk(tmp_path)
-    desk.take("ours")
+    client = ResourceClient(tmp_path)
+    client.take("ours")
     link_away(tmp_path / "order,3.doorman")
     os.mkfifo(tmp_path / "order,4.doorman")
-    assert [seen.resource for seen in desk.scan()] == [ORDER]
+    assert [seen.resource for seen in client.scan()] == [ORDER]

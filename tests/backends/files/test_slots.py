@@ -47,7 +47,7 @@ def put(file: int, data: bytes) -> bytes | None:
     return Slots(file).read()
 
 
-def test_nothing_yet(file: int) -> None:
+def test_an_empty_file_has_no_record(file: int) -> None:
     assert Slots(file).read() is None
 
 
@@ -89,7 +89,7 @@ def test_one_that_is_too_long(file: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, MIN_SLOT_BYTES, 3 * MIN_SLOT_BYTES - 1])
-def test_never_finished(file: int, size: int) -> None:
+def test_an_unfinished_slot_is_ignored(file: int, size: int) -> None:
     data = written(file, OLD)
     assert put(file, data[:size]) is None
 
@@ -100,7 +100,7 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
     chance = random.Random(seed)
     with tempfile.TemporaryFile() as opened:
         file = opened.fileno()
-        disk, told = written(file, b"1"), 1
+        disk, confirmed = written(file, b"1"), 1
         for number, synced in enumerate(plan, 2):
             slots = Slots(file)
             slots.read()
@@ -111,13 +111,13 @@ def test_power_cut_at_any_write(plan: list[bool], seed: int) -> None:
                 for at in range(0, len(disk), MIN_SLOT_BYTES):
                     cut = at + chance.choice([0, 40, MIN_SLOT_BYTES])
                     image += now[at:cut] + disk[cut : at + MIN_SLOT_BYTES]
-                assert told <= int(put(file, image) or 0) <= number
+                assert confirmed <= int(put(file, image) or 0) <= number
             put(file, now)
             if synced:
-                disk, told = now, number
+                disk, confirmed = now, number
 
 
-def test_damaged(file: int) -> None:
+def test_a_damaged_slot_is_an_error(file: int) -> None:
     data = written(file, OLD, NEW)
     with pytest.raises(BadRecord, match="damaged"):
         put(file, data.replace(b"old", b"odd").replace(b"new", b"now"))

@@ -66,7 +66,7 @@ def files() -> Iterator[Certificates]:
 
 
 def speaking_tls(files: Certificates) -> dict[str, str]:
-    """What a server is to be told."""
+    """Settings of a server."""
     return {
         "ssl-ca": str(files.authority),
         "ssl-cert": str(files.certificate),

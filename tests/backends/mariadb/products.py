@@ -99,7 +99,7 @@ def sessions(url: str, condition: str = "TRUE") -> list[int]:
 
 def waiting(url: str) -> list[int]:
     """The sessions that wait for a row."""
-    if product_of(url) is MYSQL_PRODUCT:  # who asks again at once is told the same
+    if product_of(url) is MYSQL_PRODUCT:  # a second request at once gets the same reply
         time.sleep(TRANSACTIONS_AGE)
     return sessions(url, product_of(url).waits)
 

@@ -39,7 +39,7 @@ async def engine_of(
         await engine.dispose()
 
 
-async def test_what_is_told_is_committed(start_db: StartMariadb) -> None:
+async def test_an_answered_step_is_committed(start_db: StartMariadb) -> None:
     """MySQL's greeting says "autocommit", and drivers believe it."""
     url = start_db(config={"autocommit": "0"}).url
     with mariadb_site(url) as site:

@@ -24,7 +24,7 @@ class MariadbTables:
         self._driver = product_of(url).driver(options_of(parse(url)))
         self._foreign: pymysql.Connection = connected(url)
 
-    def desk(self, side: DriverLoop) -> MariadbExecutor:
+    def executor(self, side: DriverLoop) -> MariadbExecutor:
         source = ConnectionPool(self._driver, 1)
         return MariadbExecutor(side, source, self._driver)
 
@@ -43,7 +43,7 @@ class MariadbTables:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_stories(db_tables: str, seed: int) -> None:
+async def test_random_histories_agree_with_the_core(db_tables: str, seed: int) -> None:
     seen = await compare(MariadbTables(db_tables), 2_500, seed)
     assert len(seen) > 12, seen
 

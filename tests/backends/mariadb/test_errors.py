@@ -30,7 +30,7 @@ def test_a_connection_that_is_gone(code: int) -> None:
         AttributeError("the driver's own mistake"),
     ],
 )
-def test_what_has_no_number_of_the_server(exc: Exception) -> None:
+def test_errors_without_a_server_code(exc: Exception) -> None:
     error = errors.from_driver(exc, "db", MARIADB)
     assert isinstance(error, BackendUnavailable)
     assert not error.nothing_done
@@ -52,7 +52,9 @@ def test_what_has_no_number_of_the_server(exc: Exception) -> None:
         (4242, BackendUnavailable),
     ],
 )
-def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
+def test_errors_of_statements_certainly_not_done(
+    code: int, kind: type[Exception]
+) -> None:
     exc = theirs.OperationalError(code, "said\nin two lines")
     error = errors.from_driver(exc, "db", MARIADB)
     assert type(error) is kind
@@ -98,7 +100,7 @@ def test_a_commit_that_failed(code: int) -> None:
         (1175, ConfigurationError, "sql_safe_updates = OFF"),
     ],
 )
-def test_what_somebody_has_to_mend(
+def test_errors_that_an_administrator_has_to_mend(
     dialect: ServerDialect, code: int, kind: type[Exception], hint: str
 ) -> None:
     error = errors.from_driver(theirs.OperationalError(code, "said"), "db", dialect)

@@ -87,11 +87,11 @@ async def test_a_pool_gets_its_session_back_as_it_was(mysql_tables: str) -> None
             site.plain.commit()
 
 
-async def test_what_became_of_a_step_is_found_out(mysql_tables: str) -> None:
+async def test_the_outcome_of_a_timed_out_step_is_found(mysql_tables: str) -> None:
     """It waited for a row for longer than we for the answer; then it must do nothing,
     or be known to have been done.
     """
-    async with opened(f"{mysql_tables}?call_timeout=0.3") as store:
+    async with opened(f"{mysql_tables}?call_timeout=0.5") as store:
         assert isinstance(await store.step(ORDER, acquire("t1")), Granted)
         with connected(mysql_tables, autocommit=False) as foreign:
             foreign.query(TOUCH)
@@ -108,7 +108,7 @@ async def test_what_became_of_a_step_is_found_out(mysql_tables: str) -> None:
 async def test_a_row_lock_that_was_given_up(mysql_tables: str) -> None:
     """The server gives it up as well, a second after it was asked."""
     with mariadb_site(mysql_tables) as site:
-        async with connect(f"{mysql_tables}?call_timeout=0.5") as locks:
+        async with connect(f"{mysql_tables}?call_timeout=1") as locks:
             site.plain.begin(CHANGE)
             with suppress(LockError):
                 await locks.row_lock("invoices", 1).write(timeout=0)

@@ -42,7 +42,7 @@ async def all_held(locks: Locks) -> AsyncIterator[None]:
         assert await held.release()
 
 
-async def test_all_are_locks_of_their_own(db_tables: str) -> None:
+async def test_similar_names_are_different_locks(db_tables: str) -> None:
     assert len({*NAMES}) == len(NAMES)
     async with connect(db_tables) as locks, connect(db_tables) as others:
         async with all_held(locks):

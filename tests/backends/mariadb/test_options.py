@@ -77,8 +77,10 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [MariadbBackend, MysqlBackend])
-def test_what_is_no_pool(backend: type[AsyncmyBackend]) -> None:
-    with pytest.raises(ConfigurationError, match="an asyncio pool of asyncmy") as told:
+def test_an_object_that_is_no_pool_is_refused(backend: type[AsyncmyBackend]) -> None:
+    with pytest.raises(
+        ConfigurationError, match="an asyncio pool of asyncmy"
+    ) as caught:
         backend(object())
-    assert f"{backend.__name__}(await asyncmy.create_pool(" in str(told.value)
-    assert f"'{backend.scheme}+asyncmy://" in str(told.value)
+    assert f"{backend.__name__}(await asyncmy.create_pool(" in str(caught.value)
+    assert f"'{backend.scheme}+asyncmy://" in str(caught.value)

@@ -48,7 +48,7 @@ async def test_the_tables_are_made(db_empty: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_left_open_in_it(db_tables: str) -> None:
+async def test_no_transaction_is_left_open_in_a_pool(db_tables: str) -> None:
     """A transaction that stays open keeps anybody from changing the tables."""
     async with pool_of(db_tables) as backend, connect(backend) as locks:
         async with locks.mutex("order", 1):
@@ -84,14 +84,14 @@ async def test_a_request_that_failed_leaves_no_transaction_open(
         async with pool_in(backend).acquire() as connection:
             with pytest.raises(Error, match="more than 1 row"):
                 await driver.run(connection, fails)
-            (told,) = await driver.read(connection, OPEN_HERE)
-            assert told.rows == [(0,)]
+            (result,) = await driver.read(connection, OPEN_HERE)
+            assert result.rows == [(0,)]
         assert connection in pool_in(backend)._free
 
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_is_renewed_through_the_loop(db_tables: str) -> None:
+async def test_leases_are_renewed_through_the_loop_of_the_pool(db_tables: str) -> None:
     async with (
         pool_of(db_tables) as backend,
         connect(backend) as locks,
@@ -162,7 +162,7 @@ async def test_cutting_long_names_is_refused(db_tables: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_none_is_free(db_tables: str) -> None:
+async def test_a_pool_without_a_free_connection(db_tables: str) -> None:
     async with (
         pool_of(db_tables, most=1) as backend,
         connect(backend, connect_timeout=1) as locks,
@@ -180,10 +180,10 @@ async def test_a_read_only_server(db_tables: str) -> None:
     """One that says so when it is asked to write, as a replica does."""
     begin = f"{STRICT}; SET SESSION TRANSACTION READ ONLY"
     async with pool_of(db_tables, init_command=begin) as backend:
-        with pytest.raises(BackendUnavailable, match="READ ONLY") as told:
+        with pytest.raises(BackendUnavailable, match="READ ONLY") as caught:
             async with connect(backend) as locks:
                 await locks.mutex("order", 1).acquire(timeout=0)
-        assert told.value.nothing_done
+        assert caught.value.nothing_done
 
 
 @pytest.mark.asyncio

@@ -78,7 +78,7 @@ def test_no_more_is_looked_at_than_a_portion(db_tables: str) -> None:
     assert len(left(db_tables)) == 8_900
 
 
-async def test_what_was_used_just_before_is_seen(db_tables: str) -> None:
+async def test_a_doorman_used_just_before_the_purge_is_kept(db_tables: str) -> None:
     """Who has to wait for a row finds it changed, and leaves it."""
     run(db_tables, f"{OLD}{numbers(3)}")
     async with opened(db_tables) as store:
@@ -108,7 +108,7 @@ async def test_after_a_deadlock_it_is_asked_again(db_tables: str) -> None:
     assert left(db_tables) == [1, 2]
 
 
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     db_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)

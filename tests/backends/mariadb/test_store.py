@@ -42,7 +42,7 @@ async def test_more_than_a_page_is_listed(db_tables: str) -> None:
 
 
 async def test_half_a_doorman_is_no_doorman(db_tables: str) -> None:
-    """Nothing is granted on the strength of it, and told to nobody."""
+    """Nothing is granted because of it, and nobody is notified."""
     async with connect(db_tables, lease=None) as locks:
         lock = locks.mutex("order", 1)
         async with lock:
@@ -65,7 +65,7 @@ async def age(url: str) -> None:
     run(url, "UPDATE doormans SET updated_at = updated_at - INTERVAL 100 SECOND")
 
 
-async def test_who_has_not_been_used_for_long_is_forgotten(db_tables: str) -> None:
+async def test_an_unused_doorman_is_forgotten(db_tables: str) -> None:
     name = db_tables.rpartition("/")[2]
     kept, gone = orders(2)
     async with opened(db_tables) as store:

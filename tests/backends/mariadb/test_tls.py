@@ -33,7 +33,7 @@ async def refused(url: str, error: type[Exception]) -> str:
     return str(caught.value)
 
 
-async def test_who_is_trusted(
+async def test_trusted_certificate_authorities(
     start_db: StartMariadb, product: Product, files: Certificates, tmp_path: Path
 ) -> None:
     server = start_db(config=speaking_tls(files))

@@ -31,7 +31,7 @@ class OracleTables:
         self._driver = OracleDriver(options)
         self._foreign = foreign
 
-    def desk(self, side: DriverLoop) -> OracleExecutor:
+    def executor(self, side: DriverLoop) -> OracleExecutor:
         source = ConnectionPool(self._driver, 1)
         return OracleExecutor(side, source, self._driver)
 

@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_stories(database: OracleUser | OracleDatabase, seed: int) -> None:
+async def test_random_histories_agree_with_the_core(
+    database: OracleUser | OracleDatabase, seed: int
+) -> None:
     async with oracle(database.url) as tables:
         seen = await compare(tables, 1_000, seed)
     assert len(seen) > 12, seen

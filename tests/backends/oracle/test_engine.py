@@ -85,7 +85,7 @@ async def test_the_tables_are_made_and_used(
         await answers(engine)
 
 
-async def test_what_a_step_costs(user: OracleUser) -> None:
+async def test_the_round_trips_of_a_step(user: OracleUser) -> None:
     """One round trip, and after it what the engine does with all it takes back."""
     async with engine_of(user) as engine, connect(OracleBackend(engine)) as locks:
         mutex = locks.mutex("order", 1)
@@ -111,14 +111,16 @@ async def test_what_a_step_costs(user: OracleUser) -> None:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
+async def test_leases_are_renewed_through_the_loop_of_the_pool(
+    user: OracleUser,
+) -> None:
     async with engine_of(user) as engine:
         lent = connect(OracleBackend(engine))
         async with lent as locks, locks.mutex("order", 42) as held:
             await renewed(held)
 
 
-async def test_what_it_cannot_do_is_told(oracle_user: OracleUser) -> None:
+async def test_an_unfit_database_is_reported(oracle_user: OracleUser) -> None:
     async with engine_of(oracle_user) as engine:
         error = await refused(engine)
         assert isinstance(error, Unsupported)
@@ -167,7 +169,7 @@ async def test_a_killed_session_is_replaced(user: OracleUser) -> None:
 async def test_a_silent_server_costs_no_place(user: OracleUser) -> None:
     how = {"max_overflow": 0}
     async with engine_of(user, how=how) as engine:
-        backend = OracleBackend(engine, call_timeout=0.2)
+        backend = OracleBackend(engine, call_timeout=1)
         async with connect(backend) as locks:
             async with locks.mutex("order", 1):
                 pass
@@ -188,7 +190,9 @@ async def test_a_silent_server_costs_no_place(user: OracleUser) -> None:
         (create_async_engine("postgresql+asyncpg://h/d"), "of postgresql\\+asyncpg is"),
     ],
 )
-async def test_what_is_no_engine_of_the_driver(engine: AsyncEngine, said: str) -> None:
+async def test_engines_of_other_drivers_are_refused(
+    engine: AsyncEngine, said: str
+) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         OracleBackend(engine)
     assert "create_async_engine" in caught.value.hint

@@ -74,7 +74,7 @@ def test_a_code(code: str, kind: type[Exception], nothing_done: bool | None) -> 
     assert "example.org" not in str(error)
 
 
-def test_what_is_beneath_tells_why() -> None:
+def test_the_cause_of_an_error_decides() -> None:
     outer = raised("DPY-6005")
     outer.__cause__ = raised("DPY-6001")
     assert isinstance(errors.from_driver(outer, "db"), Unsupported)
@@ -84,7 +84,7 @@ def test_what_is_beneath_tells_why() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    # The listener has no room, or the database starts (ORA-12516, 12528); the pool has
+    # The listener is full, or the database starts (ORA-12516, 12528); the pool has
     # none free, or is closed; the server hung up; nobody was there.
     ["DPY-6000", "DPY-4005", "DPY-1002", "DPY-4011", "DPY-6005"],
 )
@@ -109,7 +109,7 @@ def test_a_service_that_was_there_comes_back(code: str) -> None:
     assert later.nothing_done
 
 
-def test_what_is_ours_stays() -> None:
+def test_our_own_errors_are_not_mapped() -> None:
     ours = BackendUnavailable(what="x")
     assert errors.from_driver(ours, "db") is ours
 

@@ -80,7 +80,7 @@ def test_grants_and_tables() -> None:
         "UPDATE t SET (a = 1 WHERE b = 2",
     ],
 )
-def test_what_is_not_oracle_is_found(text: str) -> None:
+def test_statements_that_are_no_oracle_are_found(text: str) -> None:
     """The control: the parser refuses, or writes it otherwise."""
     try:
         again = parsed(text).sql(dialect="oracle")
@@ -109,7 +109,7 @@ def _count(words: list[str], wanted: str) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_depends_on_a_language(name: str) -> None:
+def test_no_statement_depends_on_a_language(name: str) -> None:
     """A session sorts texts as NLS_SORT says, and may compare them otherwise."""
     texts = inside(name) if name in BLOCKS else [statement(name)]
     assert not any(parsed(one).find(exp.Order) for one in texts)

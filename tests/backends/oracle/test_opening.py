@@ -56,7 +56,7 @@ async def test_an_account_that_may_not(user: OracleUser, code: int) -> None:
     assert str(code) in str(error)
 
 
-async def test_nobody_there() -> None:
+async def test_a_server_that_cannot_be_reached() -> None:
     error = await refused("oracle://u:p@127.0.0.1:1/X")
     assert isinstance(error, BackendUnavailable)
     assert error.nothing_done
@@ -165,7 +165,7 @@ async def test_opening_writes_nothing(user: OracleUser) -> None:
     assert run(user, "SELECT resource_type FROM doormans") == []
 
 
-async def test_what_the_doctor_says(user: OracleUser) -> None:
+async def test_the_report_of_doctor(user: OracleUser) -> None:
     async with opened(user.url) as store:
         assert isinstance(store, Diagnosable)
         found = {finding.name: finding async for finding in store.examine()}
@@ -210,12 +210,12 @@ async def test_the_thick_mode(
     assert "init_oracle_client" in error.hint
 
 
-def test_what_is_no_pool() -> None:
+def test_an_object_that_is_no_pool_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="create_pool_async"):
         OracleBackend(object())  # type: ignore[arg-type]
 
 
-def test_versions() -> None:
+def test_supported_versions() -> None:
     for fine in ("12.2.0.1.0", "19.3.0.0.0", "23.4.0.24.0"):
         check_version(fine, "db")
     for old in ("12.1.0.2.0", "11.2.0.4.0"):

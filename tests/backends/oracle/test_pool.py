@@ -60,7 +60,7 @@ async def test_sessions_that_compare_by_language(user: OracleUser, how: str) -> 
 async def test_making_them_ends_at_a_silent_server(oracle_user: OracleUser) -> None:
     async with pool_of(oracle_user) as pool:
         oracle_user.hole("both")
-        backend = OracleBackend(pool, call_timeout=0.2)
+        backend = OracleBackend(pool, call_timeout=1)
         with pytest.raises(BackendUnavailable):
             await asyncio.wait_for(backend.create_schema(), 10)
         oracle_user.well()
@@ -84,7 +84,9 @@ async def test_making_them_cancelled_twice_leaves_nothing_in_the_pool(
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
+async def test_leases_are_renewed_through_the_loop_of_the_pool(
+    user: OracleUser,
+) -> None:
     async with pool_of(user) as pool:
         pooled = connect(OracleBackend(pool))
         async with pooled as locks, locks.mutex("order", 42) as held:
@@ -95,7 +97,7 @@ async def test_it_is_renewed_through_the_loop(user: OracleUser) -> None:
 
 @pytest.mark.asyncio
 async def test_a_pool_with_none_to_lend_has_sent_nothing(user: OracleUser) -> None:
-    """Whoever asks is told that nothing was done: there is nothing to be taken back."""
+    """The error says that nothing was done: there is nothing to withdraw."""
     pool = oracledb.create_pool_async(**user.login, min=1, max=1)
     async with connect(OracleBackend(pool)) as locks:
         order = locks.mutex("order", 42)

@@ -66,7 +66,7 @@ async def test_a_portion_at_a_time(user: OracleUser) -> None:
         assert left(user) == [2]
 
 
-async def test_what_was_used_just_before_is_seen(user: OracleUser) -> None:
+async def test_a_doorman_used_just_before_the_purge_is_kept(user: OracleUser) -> None:
     """Who has to wait for a row finds it changed, and leaves it."""
     make_old(user, 3)
     async with opened(user.url) as store:
@@ -79,7 +79,7 @@ async def test_what_was_used_just_before_is_seen(user: OracleUser) -> None:
     assert left(user) == [2]
 
 
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     user: OracleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)

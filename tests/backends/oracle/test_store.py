@@ -93,7 +93,7 @@ async def test_a_published_insert_and_ours_exclude_each_other(user: OracleUser) 
 
 async def test_an_insert_that_is_not_committed(user: OracleUser) -> None:
     """Ours waits for it no longer than ``call_timeout``, and holds nothing then."""
-    async with opened(f"{user.url}?call_timeout=0.3") as store:
+    async with opened(f"{user.url}?call_timeout=1") as store:
         with oracledb.connect(**user.login) as connection:
             connection.cursor().execute(
                 "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
@@ -136,7 +136,7 @@ async def test_a_fence_is_the_rows_time_and_rises(user: OracleUser) -> None:
                 run(user, "DELETE FROM doormans")
 
 
-async def test_a_damaged_record_is_told_and_kept(user: OracleUser) -> None:
+async def test_a_damaged_record_is_reported_and_kept(user: OracleUser) -> None:
     async with opened(user.url) as store:
         held = await store.step(ORDER, acquire("ours"))
         assert isinstance(held, Granted)
@@ -145,7 +145,7 @@ async def test_a_damaged_record_is_told_and_kept(user: OracleUser) -> None:
             await store.step(ORDER, Release("ours"))
         assert run(user, "SELECT version FROM doormans") == [("theirs",)]
         snapshots = [found async for found in store.scan(None)]
-        assert snapshots == []  # and told in the log
+        assert snapshots == []  # and reported in the log
 
 
 async def test_one_damaged_record_costs_the_others_nothing(user: OracleUser) -> None:
@@ -157,8 +157,8 @@ async def test_one_damaged_record_costs_the_others_nothing(user: OracleUser) -> 
         run(user, f"{damage} WHERE resource_id = 3")
         renewer = store.renewer()
         batch = [Renewal(name, "t", LEASE) for name in names]
-        told = await anyio.to_thread.run_sync(renewer.renew, batch, 20.0)
-        kinds = [type(outcome) for outcome in told]
+        outcomes = await anyio.to_thread.run_sync(renewer.renew, batch, 20.0)
+        kinds = [type(outcome) for outcome in outcomes]
         assert kinds == [Grant, Grant, Grant, BadRecord, Grant]
         await anyio.to_thread.run_sync(renewer.close)
 
@@ -169,8 +169,8 @@ async def test_a_renewal_of_what_is_gone(user: OracleUser) -> None:
         run(user, "DELETE FROM mutex_locks")
         renewer = store.renewer()
         batch = [Renewal(ORDER, "t", LEASE)]
-        told = await anyio.to_thread.run_sync(renewer.renew, batch, 20.0)
-        assert told == [NotHeld("forced")]
+        outcomes = await anyio.to_thread.run_sync(renewer.renew, batch, 20.0)
+        assert outcomes == [NotHeld("forced")]
         await anyio.to_thread.run_sync(renewer.close)
 
 
@@ -188,7 +188,7 @@ async def test_five_hundred_readers(user: OracleUser) -> None:
 
 
 async def test_more_readers_than_a_record_can_hold(user: OracleUser) -> None:
-    """Told as such; those that are in stay in."""
+    """The error says so; the holders keep their locks."""
     async with opened(user.url) as store:
         claims = tuple(Claim(token_hex(16), LEASE) for _ in range(400))
         await store.step(ORDER, Acquire(claims, Mode.READ, client_id="g"))

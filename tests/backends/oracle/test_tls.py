@@ -42,7 +42,7 @@ async def refused(url: str, timeout: float = 20.0) -> LockError:
 
 
 @pytest.mark.parametrize("profile", ["12.2", "19c", "23ai"])
-async def test_who_signed_it_and_for_whom(
+async def test_the_certificate_authority_and_the_host_name_are_checked(
     user: OracleUser, certificates: Certificates, profile: str
 ) -> None:
     user = user.at(profile)
@@ -106,7 +106,7 @@ async def test_a_peer_that_says_nothing(user: OracleUser) -> None:
     assert isinstance(error, BackendUnavailable)
 
 
-async def test_who_is_not_verified_is_logged(
+async def test_an_unverified_certificate_is_logged(
     user: OracleUser, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -128,8 +128,8 @@ async def test_who_is_not_verified_is_logged(
         ("?tls=yes&ca_file=/nowhere/ca.pem", "certificates for h:1521/S cannot be"),
     ],
 )
-async def test_what_cannot_be_used(query: str, said: str) -> None:
-    """Told before anybody is asked."""
+async def test_unusable_tls_options_are_refused(query: str, said: str) -> None:
+    """The error comes before any connection is made."""
     error = await refused(f"oracle://u:p@h/S{query}")
     assert isinstance(error, ConfigurationError)
     assert said in str(error)

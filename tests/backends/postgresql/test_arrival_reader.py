@@ -19,7 +19,7 @@ def state(version: str, seat: MutexRecord | None = OURS) -> StoredState:
 
 
 class Holder:
-    """Knows a state, and reads when it is told to."""
+    """Has a state, and reads on demand."""
 
     def __init__(self, known: StoredState | None) -> None:
         self.known = known
@@ -34,7 +34,7 @@ class Holder:
         self.known = seen
 
 
-def test_it_knows_then() -> None:
+def test_a_holder_knows_the_version_after_the_read() -> None:
     holder = Holder(state("a"))
     holder.newcomers.arrived(ORDER, "b")
     holder.reads[0].set_result(state("b"))
@@ -55,7 +55,7 @@ def test_many_that_come_at_once_are_two_reads() -> None:
     assert len(holder.reads) == 2
 
 
-def test_what_was_found_with_the_last_one_is_enough() -> None:
+def test_arrivals_during_a_read_cost_one_more_read() -> None:
     holder = Holder(state("a"))
     for version in "bc":
         holder.newcomers.arrived(ORDER, version)
@@ -63,7 +63,7 @@ def test_what_was_found_with_the_last_one_is_enough() -> None:
     assert len(holder.reads) == 1
 
 
-def test_who_is_not_in_reads_nothing() -> None:
+def test_a_client_without_a_grant_reads_no_arrivals() -> None:
     """It has left meanwhile, or was never there: a message is but a hint."""
     for known in (None, state("a", seat=None)):
         holder = Holder(known)

@@ -35,7 +35,7 @@ trio.run(main)
 
 
 @pytest.mark.asyncio
-async def test_what_it_sent_before_is_carried_out(tables: str) -> None:
+async def test_requests_sent_before_the_exit_are_carried_out(tables: str) -> None:
     done = subprocess.run(  # noqa: ASYNC221 - nothing else is to happen meanwhile
         [sys.executable, "-c", LEAVE, tables], check=False, timeout=60
     )

@@ -26,7 +26,7 @@ class PostgresqlTables:
         self._driver = PostgresqlDriver(options_of(parse(url)))
         self._foreign = psycopg.connect(url, autocommit=True)
 
-    def desk(self, side: DriverLoop) -> PostgresqlExecutor:
+    def executor(self, side: DriverLoop) -> PostgresqlExecutor:
         source = ConnectionPool(self._driver, 1)
         return PostgresqlExecutor(side, source, self._driver)
 
@@ -46,14 +46,14 @@ class PostgresqlTables:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_stories(tables: str, seed: int) -> None:
+async def test_random_histories_agree_with_the_core(tables: str, seed: int) -> None:
     compared = PostgresqlTables(tables)
     seen = await compare(compared, 1_000, seed)
     compared.close()
     assert len(seen) > 12, seen
 
 
-async def test_who_expects_no_refusal_is_told_as_much(
+async def test_the_control_that_expects_no_refusal_fails(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swapping_tables, "UNCONTENDED_AFTER", -1)

@@ -42,7 +42,7 @@ def driven(url: str, driver: str = "asyncpg") -> str:
 
 
 @pytest.mark.usefixtures("renewed_often")
-async def test_it_lends_connections_and_gets_them_back(
+async def test_the_engine_lends_connections_and_gets_them_back(
     engine: AsyncEngine, database: str
 ) -> None:
     backend = PostgresqlBackend(engine)
@@ -98,14 +98,14 @@ async def test_no_connection_is_left(engine: AsyncEngine) -> None:
         pass
 
 
-async def test_what_it_says_when_it_cannot_connect(database: str) -> None:
+async def test_errors_of_an_engine_that_cannot_connect(database: str) -> None:
     nowhere = f"postgresql+asyncpg://me@{IP}:{free_port()}/app"
-    for url, error, told in (
+    for url, error, message in (
         (driven(f"{database}x"), Unsupported, "does not exist"),
         (nowhere, BackendUnavailable, "the pool"),
     ):
         engine = create_async_engine(url)
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             async with connect(PostgresqlBackend(engine)):
                 pass
         await engine.dispose()

@@ -52,13 +52,13 @@ def one_of(given: Any) -> AbstractAsyncContextManager[object]:  # noqa: ANN401 -
 
 
 @pytest.mark.parametrize("kind", ["pool", "engine"])
-async def test_none_is_free(tables: str, kind: str) -> None:
+async def test_a_pool_without_a_free_connection(tables: str, kind: str) -> None:
     async with (
         lent(kind, tables) as given,
-        connect(PostgresqlBackend(given), connect_timeout=0.3) as locks,
+        connect(PostgresqlBackend(given), connect_timeout=1) as locks,
     ):
         async with one_of(given), one_of(given):
-            with pytest.raises(BackendUnavailable, match=r"in 0\.3 s") as caught:
+            with pytest.raises(BackendUnavailable, match=r"in 1 s") as caught:
                 await locks.mutex("order", 1).acquire(timeout=0)
             assert caught.value.nothing_done
         async with locks.mutex("order", 1):
@@ -72,7 +72,7 @@ async def test_a_silent_server_costs_no_place(tables: str, kind: str) -> None:
     with Proxy(port) as proxy:
         through = tables.replace(f":{port}/", f":{proxy.port}/")
         async with lent(kind, through) as given:
-            backend = PostgresqlBackend(given, call_timeout=0.3)
+            backend = PostgresqlBackend(given, call_timeout=1)
             async with connect(backend) as locks:
                 async with locks.mutex("order", 1):
                     pass
@@ -103,7 +103,7 @@ async def test_one_whose_server_has_gone_is_not_used(tables: str, kind: str) -> 
 
 
 async def test_a_pool_that_lends_open_transactions_is_refused(tables: str) -> None:
-    """It would roll back what was told as done: two holders."""
+    """It would roll back what was reported as done: two holders."""
 
     async def begin(connection: Any) -> None:  # noqa: ANN401 - asyncpg's
         await connection.execute("BEGIN")
@@ -130,7 +130,7 @@ async def refused(given: object) -> None:
                 pass
 
 
-async def test_what_the_pool_does_with_it_afterwards_changes_no_answer(
+async def test_the_reset_of_a_returned_connection_changes_no_reply(
     tables: str,
 ) -> None:
     """It resets it: a request of its own, which may fail or never be answered."""

@@ -34,7 +34,7 @@ def run(url: str, text: str, *values: object) -> None:
 
 @pytest.mark.parametrize("since", ["infinity", "-infinity", "12000-01-01"])
 async def test_a_seat_taken_at_no_time(tables: str, since: str) -> None:
-    """Whoever asks is told; once it is mended, it is a seat like any other."""
+    """Each request fails; once mended, the row is a mutex record like any other."""
     run(tables, THEIRS, since)
     async with connect(tables) as locks:
         lock = locks.mutex("order", 1)

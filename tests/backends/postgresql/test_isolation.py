@@ -77,7 +77,7 @@ async def test_a_row_that_is_newer_than_a_snapshot(
 
 
 async def test_serializable_steps_that_meet(tables: str) -> None:
-    """One of them is refused by the server, and tried again: nobody is told."""
+    """One of them is refused by the server, and tried again: no caller notices."""
 
     async def turns(locks: Locks) -> None:
         for _ in range(20):

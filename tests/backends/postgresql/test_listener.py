@@ -68,7 +68,7 @@ async def test_lost_it_comes_again(tables: str) -> None:
         await wait_until(lambda: has(tables, 1), 10)
 
 
-async def test_why_it_is_lost_is_told(
+async def test_the_reason_of_a_lost_listener_is_logged(
     tables: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also by what has no words: a server that does not answer in time."""
@@ -84,18 +84,21 @@ async def test_why_it_is_lost_is_told(
         anyio.create_task_group() as group,
     ):
         group.start_soon(take, locks)
-        await wait_until(lambda: told(caplog, "error=TimeoutError"), 10)
+        await wait_until(lambda: logged(caplog, "error=TimeoutError"), 10)
         group.cancel_scope.cancel()
 
 
-async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return any(text in record.getMessage() for record in caplog.records)
 
 
 async def test_without_it_they_poll(tables: str) -> None:
     async with connect(unheard(tables)) as locks, connect(unheard(tables)) as others:
-        (told,) = [f async for f in locks.examine() if f.name == "waiting"]
-        assert (told.value, told.meaning) == ("polls", "cheap looks every 5 to 250 ms")
+        (finding,) = [f async for f in locks.examine() if f.name == "waiting"]
+        assert (finding.value, finding.meaning) == (
+            "polls",
+            "cheap looks every 5 to 250 ms",
+        )
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)

@@ -1,4 +1,4 @@
-"""Who waits is told by NOTIFY, and who holds it of who queued up."""
+"""NOTIFY wakes the waiters, and tells the holder that another client has queued up."""
 
 from __future__ import annotations
 
@@ -62,28 +62,28 @@ async def test_a_thousand_tasks_wait_quietly(server: Postgresql) -> None:
         assert entered == 1000
 
 
-async def test_whoever_is_next_is_told(server: Postgresql) -> None:
+async def test_the_next_waiter_is_notified(server: Postgresql) -> None:
     """By NOTIFY on its own channel, not by its polls."""
     async with connect(server.url) as locks, connect(server.url) as others:
-        told: list[str] = []
+        entered: list[str] = []
         with psycopg.connect(server.url, autocommit=True) as spy:
             held = await others.mutex("order", 1).acquire()
             async with anyio.create_task_group() as group:
 
                 async def wait() -> None:
                     async with locks.mutex("order", 1):
-                        told.append("in")
+                        entered.append("in")
 
                 group.start_soon(wait)
                 await wait_until(lambda: listens(spy), 5)
                 await held.release()
-        assert told == ["in"]
+        assert entered == ["in"]
         notified = [s for s in statements(server) if s.startswith('LISTEN "rwlock_')]
         # Also whoever has made it wait listens from now on.
         assert 1 <= len(notified) <= 2
 
 
-async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
+async def test_a_notified_waiter_needs_one_statement(server: Postgresql) -> None:
     """What stands there is in the notification."""
     async with connect(server.url) as locks, connect(server.url) as others:
         with psycopg.connect(server.url, autocommit=True) as spy:
@@ -104,7 +104,7 @@ async def test_who_is_told_needs_one_statement(server: Postgresql) -> None:
         assert len(swaps(server)) == before + 4
 
 
-async def test_who_can_be_told_knows_of_the_queue(server: Postgresql) -> None:
+async def test_a_holder_with_a_listener_knows_of_the_queue(server: Postgresql) -> None:
     """And is not refused when it leaves: one statement, not two."""
     async with connect(server.url) as locks, connect(server.url) as others:
         await waited(others, locks)
@@ -164,7 +164,7 @@ async def test_whoever_has_made_others_wait_listens(
             await wait_until(listens, 5)
 
 
-async def test_nobody_is_told_who_does_not_listen(server: Postgresql) -> None:
+async def test_a_client_without_listener_is_not_notified(server: Postgresql) -> None:
     """It takes a lock of the whole server."""
     async with connect(server.url) as locks, connect(server.url) as others:
         held = await others.mutex("order", 1).acquire()
@@ -182,14 +182,16 @@ WHERE resource_type = 'order'
 """
 
 
-@pytest.mark.parametrize("ear", ["x" * 70, 7])
-async def test_an_ear_that_is_none(server: Postgresql, ear: object) -> None:
+@pytest.mark.parametrize("channel", ["x" * 70, 7])
+async def test_a_malformed_arrival_channel_is_ignored(
+    server: Postgresql, channel: object
+) -> None:
     """No channel has such a name; whoever queues up does so all the same."""
     async with connect(server.url) as locks, connect(server.url) as others:
         await waited(others, locks)
         held = await others.mutex("order", 1).acquire()
         with psycopg.connect(server.url, autocommit=True) as writer:
-            writer.execute(SPOILT, [json.dumps({"ear": ear})])
+            writer.execute(SPOILT, [json.dumps({"ear": channel})])
         async with anyio.create_task_group() as group:
             group.start_soon(take, locks)
             await wait_until(partial(queued, others), 5)

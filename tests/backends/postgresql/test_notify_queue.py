@@ -1,6 +1,6 @@
 """The server's queue of notifications is full: locks go on without it.
 
-It has 8 GB, and PostgreSQL before 17 cannot be told to have less; so ``pg_notify`` of
+It has 8 GB, and less cannot be set before PostgreSQL 17; so ``pg_notify`` of
 these tests fails as the server's own does, by the same code. See ``errors.py``.
 """
 

@@ -75,7 +75,9 @@ async def test_the_keeper_renews(url: str) -> None:
         await renewed(held)
 
 
-async def test_it_listens_at_the_server_itself(url: str, tables: str) -> None:
+async def test_the_listener_connects_to_the_server_itself(
+    url: str, tables: str
+) -> None:
     async with connect(f"{url}&listen={tables}") as locks, connect(tables) as others:
         held = await others.mutex("order", 1).acquire()
         async with anyio.create_task_group() as group:
@@ -97,8 +99,8 @@ async def test_who_would_not_be_told_polls(
                 await wait_until(lambda: warned(caplog), 30)
                 await held.release()
             assert listeners(tables) == 0
-    (told,) = caplog.messages
-    assert told.startswith("listen_needs_direct_connection ")
+    (message,) = caplog.messages
+    assert message.startswith("listen_needs_direct_connection ")
 
 
 async def test_prepared_statements_are_not_there_the_next_time(

@@ -51,7 +51,7 @@ async def test_a_portion_at_a_time(tables: str) -> None:
     await goes_by_keys(tables, partial(left, tables), use)
 
 
-async def test_what_is_in_use_is_passed_by(tables: str) -> None:
+async def test_a_locked_row_is_skipped(tables: str) -> None:
     """A step has locked the row, and may wait for somebody else; we do not wait."""
     run(tables, OLD, 3)
     async with opened(f"{tables}?call_timeout=2") as store:
@@ -61,7 +61,7 @@ async def test_what_is_in_use_is_passed_by(tables: str) -> None:
             assert left(tables) == [2]
 
 
-async def test_what_was_used_just_before_is_seen(tables: str) -> None:
+async def test_a_doorman_used_just_before_the_purge_is_kept(tables: str) -> None:
     """It was passed by while that was not yet to be seen."""
     run(tables, OLD, 3)
     async with opened(tables) as store:
@@ -72,7 +72,7 @@ async def test_what_was_used_just_before_is_seen(tables: str) -> None:
     assert left(tables) == [2]
 
 
-async def test_all_of_them_in_a_while(
+async def test_all_old_doormen_are_purged_in_time(
     tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)

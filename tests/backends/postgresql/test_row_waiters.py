@@ -1,4 +1,4 @@
-"""Who waits for a row of the user's is told by whoever gives it back."""
+"""The release of a row lock notifies those that wait for the row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lease", LEASES)
 @pytest.mark.parametrize("mode", MODES)
-async def test_told(
+async def test_a_row_waiter_is_notified(
     tables: str, plain: PlainRows, mode: str, lease: float | None
 ) -> None:
     """By another process, as far as the two know of each other."""
@@ -70,7 +70,7 @@ async def test_each_has_its_row(tables: str, plain: PlainRows) -> None:
             await one.release()
 
 
-async def test_readers_that_leave_one_are_not_told_of(
+async def test_a_reader_that_leaves_others_notifies_nobody(
     tables: str, plain: PlainRows
 ) -> None:
     """Only when the row is free."""
@@ -81,26 +81,26 @@ async def test_readers_that_leave_one_are_not_told_of(
                 group.start_soon(take, row(ours), "write")
                 await wait_until(lambda: attended(plain, 1), PATIENCE)
                 await first.release()
-                assert not told(notices)
+                assert not notifications(notices)
                 await last.release()
-            assert told(notices)
+            assert notifications(notices)
 
 
-async def test_with_nobody_waiting_nothing_is_told(
+async def test_without_waiters_no_notification_is_sent(
     tables: str, plain: PlainRows
 ) -> None:
     async with connect(tables) as ours:
         with heard(tables) as notices:
             for lease in LEASES:
                 await (await row(ours, lease).write()).release()
-            assert not told(notices)
+            assert not notifications(notices)
     assert plain.state() == ("Unlock", 0)
 
 
-async def test_what_the_published_program_does_nobody_is_told_of(
+async def test_the_published_program_notifies_nobody(
     tables: str, plain: PlainRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: it is being told that wakes, and nothing else."""
+    """The control: the notification wakes the waiter, and nothing else does."""
     rings: list[int] = []
     monkeypatch.setattr(acquirer.RowWaiters, "wake", lambda _: rings.append(1))
     assert plain.step("WLock")
@@ -190,5 +190,5 @@ def heard(url: str) -> psycopg.Connection:
     return connection
 
 
-def told(connection: psycopg.Connection) -> list[str]:
+def notifications(connection: psycopg.Connection) -> list[str]:
     return [notice.payload for notice in connection.notifies(timeout=SHORT)]

@@ -75,7 +75,7 @@ async def refused(url: str, kind: type[Exception]) -> str:
     return str(caught.value)
 
 
-async def test_who_signed_it_and_for_whom(
+async def test_the_certificate_authority_and_the_host_name_are_checked(
     server: Postgresql, files: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     trusted = f"?tls=yes&ca_file={files.authority}"

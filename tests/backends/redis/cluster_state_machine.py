@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
-from tests.backends.redis.fake_cluster import GATE, HOST, Truth, tag_of
+from tests.backends.redis.fake_cluster import CLIENT_ID, HOST, Truth, tag_of
 from tests.backends.redis.fake_server import Line
 from tests.backends.redis.some_scripts import BOTH, PUSH
 from tests.backends.redis.virtual_time import PATIENCE, STEP, Asked, Timeless
@@ -22,7 +22,7 @@ ALL_KEYS = (b"{a}1", b"{a}2", b"{b}", b"c")
 EVENTS = {b"__keyspace@0__:" + key: key for key in ALL_KEYS[1:]}
 
 
-class Scene(Timeless):
+class ClusterSetup(Timeless):
     """From the first connection until all are closed."""
 
     long = 40
@@ -32,7 +32,7 @@ class Scene(Timeless):
         self.truth = Truth(NODES)
         self.waits: set[int] = set()
         self.misled: list[int] = []
-        """Those who were told of no replicas where nothing had been written."""
+        """The calls that learned of no replicas where nothing had been written."""
         self.alone = True
         """Nobody else has cancelled our tasks."""
 
@@ -44,9 +44,9 @@ class Scene(Timeless):
                 command_timeout=PATIENCE,
             )
             self.cluster = ClusterClient(
-                *(options, AsyncioEventLoop(self.clock), BOTH, b"wake/" + GATE),
+                *(options, AsyncioEventLoop(self.clock), BOTH, b"wake/" + CLIENT_ID),
                 on_message=self.hears,
-                on_reconnect=self.is_told,
+                on_reconnect=self.is_notified,
                 dial=self.dials,
             )
             self.closes = self.cluster.aclose
@@ -57,22 +57,22 @@ class Scene(Timeless):
     async def dials(
         self, options: Options, talk: RespProtocol, host: EventLoop
     ) -> Line:
-        """As the door is when it is knocked at, and as long as it is silent."""
+        """Connect as the state of the port says; wait as long as the port is silent."""
         del host
         there = options.host, options.port
-        while self.truth.doors[there] == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.truth.port_states[there] == "silent":  # noqa: ASYNC110 - time is the story's
             await asyncio.sleep(STEP)
         node = self.truth.at(there)
-        if node is None or self.truth.doors[there] == "refused":
+        if node is None or self.truth.port_states[there] == "refused":
             raise ConnectionRefusedError
         return node.connected(talk, self.loop)
 
     def hears(self, channel: bytes, payload: bytes) -> None:
-        assert channel in {*EVENTS, *(key + GATE for key in ALL_KEYS)}
+        assert channel in {*EVENTS, *(key + CLIENT_ID for key in ALL_KEYS)}
         assert payload == b"hi"
 
-    def is_told(self) -> None:
-        self.truth.told += 1
+    def is_notified(self) -> None:
+        self.truth.wakeups += 1
 
     # What users do.
 
@@ -90,7 +90,7 @@ class Scene(Timeless):
         self.waits.add(number + 1)
 
         def waited(_: object) -> None:
-            """Who is told before the first answer has come asks again, see replicas."""
+            """A call answered before the first reply asks again, see replica_acks."""
             if call.done() and not call.error and not wait.error and not wait.result():
                 self.misled.append(number)
 
@@ -119,11 +119,11 @@ class Scene(Timeless):
 
     # What goes on.
 
-    def nodes_are_told(self) -> None:
+    def nodes_learn_the_map(self) -> None:
         self.truth.tell()
 
     def all_is_well(self) -> None:
-        self.truth.doors.clear()
+        self.truth.port_states.clear()
         self.truth.moving.clear()
         for node in self.truth.nodes:
             node.asleep = False
@@ -137,7 +137,7 @@ class Scene(Timeless):
                 line.deliver(len(line.answers))
 
     def nothing_is_answered_for_long(self) -> None:
-        """Whoever asked is told, within the time of patience on both sides.
+        """Each call gets its outcome, within the time-outs of both sides.
 
         If all tasks were cancelled, as soon as somebody asks for more.
         """
@@ -169,7 +169,7 @@ class Scene(Timeless):
             assert numbers == sorted(numbers)
 
     def comes_to_rest(self) -> None:
-        """All is answered, and all is heard where it is told."""
+        """All calls are answered, and all messages are heard where they are sent."""
         self.all_is_well()
         self.truth.tell()
         if not self.alone:  # whoever cancels all tasks has to ask for more
@@ -177,7 +177,7 @@ class Scene(Timeless):
         self.all_goes_well_for_long()
         assert all(asked.answers for asked in self.asked)
         for number in self.truth.unheard.values():
-            assert self.truth.told > self.truth.written[number]
+            assert self.truth.wakeups > self.truth.written[number]
         self.ask(ALL_KEYS)
         self.all_goes_well_for_long()
         assert not any(asked.pending.error for asked in self.asked[-len(ALL_KEYS) :])
@@ -194,7 +194,9 @@ class Scene(Timeless):
         ]
         for key in ALL_KEYS:
             owner = self.truth.owner[tag_of(key)]
-            assert [node for channel, node in heard if channel == key + GATE] == [owner]
+            assert [node for channel, node in heard if channel == key + CLIENT_ID] == [
+                owner
+            ]
         open_at = [
             node for node in self.truth.nodes for line in node.lines if line.open
         ]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backends.redis.one_resource import Desk
+from tests.backends.redis.one_resource import ResourceClient
 from tests.servers.redis import RedisServer
 
 
 @pytest.fixture
-def desk(fresh_redis: RedisServer) -> Iterator[Desk]:
+def client(fresh_redis: RedisServer) -> Iterator[ResourceClient]:
     """One resource at an empty server."""
-    desk = Desk(fresh_redis)
-    yield desk
-    desk.close()
+    client = ResourceClient(fresh_redis)
+    yield client
+    client.close()

@@ -23,10 +23,10 @@ from tests.backends.redis.virtual_time import STEP, Asked, Timeless
 
 OWN, CHANNELS = b"own", st.sampled_from([b"one", b"two"])
 KEYS = st.sampled_from([b"a", b"b"])
-DOORS = st.sampled_from(["open"] * 4 + ["refused", "silent"])
+PORT_STATES = st.sampled_from(["open"] * 4 + ["refused", "silent"])
 
 
-class LinkScene(Timeless):
+class ConnectionSetup(Timeless):
     """One link, from its first connection until it is closed."""
 
     link: RedisConnection | None = None
@@ -38,7 +38,7 @@ class LinkScene(Timeless):
         self.servers = servers
         self.lines: list[Line] = []
         """In the order of the dials."""
-        self.told_of: RespProtocol | None = None
+        self.notified_protocol: RespProtocol | None = None
 
     @property
     def the_link(self) -> RedisConnection:
@@ -49,36 +49,36 @@ class LinkScene(Timeless):
         link = RedisConnection(
             *(options, AsyncioEventLoop(self.clock), BOTH),
             on_message=self.hears,
-            on_reconnect=self.is_told,
+            on_reconnect=self.is_notified,
             channels=[OWN],
             dial=self.dials,
         )
         self.closes = link.aclose
         await link.open()
-        self.link, self.told_of = link, link._protocol
+        self.link, self.notified_protocol = link, link._protocol
 
     async def dials(
         self, options: Options, talk: RespProtocol, host: EventLoop
     ) -> Line:
-        """As the door is when it is knocked at, and as long as it is silent."""
+        """Connect as the state of the port says; wait as long as the port is silent."""
         del host
-        while self.door_of(options) == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.port_state_of(options) == "silent":  # noqa: ASYNC110 - time is the story's
             await asyncio.sleep(STEP)
-        if self.door_of(options) == "refused":
+        if self.port_state_of(options) == "refused":
             raise ConnectionRefusedError
         line = self.server_of(options).connected(talk, self.loop)
         self.lines.append(line)
         return line
 
-    def door_of(self, options: Options) -> str:
+    def port_state_of(self, options: Options) -> str:
         """Where a connection is wanted: "open", "refused" or "silent"."""
         raise NotImplementedError
 
     def server_of(self, options: Options) -> Server:
-        """Behind an open door."""
+        """Connect to an open port."""
         raise NotImplementedError
 
-    def shut(self, line: Line, door: str) -> None:
+    def shut(self, line: Line, port_state: str) -> None:
         """How whoever comes after this line is met."""
         raise NotImplementedError
 
@@ -90,10 +90,10 @@ class LinkScene(Timeless):
         assert channel in {OWN, b"one", b"two"}
         assert payload == b"hi"
 
-    def is_told(self) -> None:
-        """Whatever is told from now on is heard; what had waited was sent."""
-        self.told_of = self.the_link._protocol
-        line = self.line_of(self.told_of)
+    def is_notified(self) -> None:
+        """Messages are heard from now on; the calls that had waited were sent."""
+        self.notified_protocol = self.the_link._protocol
+        line = self.line_of(self.notified_protocol)
         assert line.open
         assert OWN in line.channels
         assert not self.the_link._offline
@@ -148,20 +148,20 @@ class LinkScene(Timeless):
         self.lines[-1].deliver(size)
 
     @precondition(lambda self: self.lines)
-    @rule(door=DOORS, channel=st.none() | CHANNELS, answered=st.booleans())
+    @rule(port_state=PORT_STATES, channel=st.none() | CHANNELS, answered=st.booleans())
     def the_connection_is_cut(
-        self, door: str, channel: bytes | None = None, answered: bool = False
+        self, port_state: str, channel: bytes | None = None, answered: bool = False
     ) -> None:
         """At our end; the server does not notice. Perhaps while we have much to say.
 
-        Or just after all has been answered, before anybody was told.
+        Or just after all has been answered, before any caller has its reply.
         """
         if answered:
             self.everything_goes_its_way()
         if channel is not None:
             self.ask([b"a", b"b", b"a"])
             self.listen(channel)
-        self.shut(self.lines[-1], door)
+        self.shut(self.lines[-1], port_state)
         self.lines[-1].cut()
         if channel is not None:
             self.listen(channel)
@@ -172,7 +172,7 @@ class LinkScene(Timeless):
                 server.publish(channel)
 
     def nothing_is_answered_for_long(self) -> None:
-        """Whoever asked is told, within the time of patience on both sides.
+        """Each call gets its outcome, within the time-outs of both sides.
 
         If all tasks were cancelled, as soon as somebody asks for more.
         """
@@ -224,9 +224,9 @@ class LinkScene(Timeless):
                 assert numbers == sorted(numbers)
 
     @invariant()
-    def who_listens_is_told_to_look(self) -> None:
+    def listeners_know_of_the_reconnection(self) -> None:
         talk = self.link and self.link._protocol
-        assert talk is None or self.closing or talk is self.told_of
+        assert talk is None or self.closing or talk is self.notified_protocol
 
     def is_over(self) -> None:
         if self.link is None:  # what went wrong before that is known
@@ -242,7 +242,7 @@ class LinkScene(Timeless):
         self.all_goes_well_for_long()
         assert all(asked.answers for asked in self.asked)
         assert self.asked[-1].pending.error is None
-        assert self.lines[-1].talk is self.the_link._protocol is self.told_of
+        assert self.lines[-1].talk is self.the_link._protocol is self.notified_protocol
 
     def ends(self) -> None:
         """Nothing is left of it."""

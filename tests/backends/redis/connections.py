@@ -26,7 +26,7 @@ CLOCK_ONLY: Any = SimpleNamespace(clock=SystemClock())
 
 
 class Heard:
-    """What a link told: messages, and reconnections."""
+    """What a connection reported: messages, and reconnections."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, bytes]] = []

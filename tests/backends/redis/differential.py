@@ -32,14 +32,14 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
-from tests.backends.redis.random_histories import Teller, Told
+from tests.backends.redis.random_histories import ExpectedStep, Teller
 from tests.backends.redis.random_permits import PermitTeller
 from tests.servers.redis import RedisServer
 
 MEMORY = 60
 BATCH = 250
 MORE = object()
-TURNS, FEW_TURNS = "local SEAT_TURNS = 100", "local SEAT_TURNS = 3"
+TURNS, FEW_TURNS = "local MAX_LOCAL_TURNS = 100", "local MAX_LOCAL_TURNS = 3"
 CLOCK = "local clock = call('TIME')"
 OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
 SHORT_CUTS = "if stored[1] == '1' and not odd and"
@@ -71,7 +71,7 @@ class Wire:
 
 
 class Comparison:
-    """Stories told to a server. ``change`` edits the scripts' text first."""
+    """Random histories sent to a server. ``change`` edits the scripts' text first."""
 
     keys: type[Keys] = Keys
     wire: type[Wire] = Wire
@@ -86,10 +86,10 @@ class Comparison:
         self.seen: Counter[str] = Counter()
         self.steps = 0
         self.exact = False
-        self._wire, self._ears = self.wire(port), self.wire(port)
+        self._wire, self._subscriber = self.wire(port), self.wire(port)
         self._wire.ask([("SELECT", db), ("FLUSHDB",)])
-        for gate in HEARING:
-            self._ears.ask([("SUBSCRIBE", wake_channel(gate))])
+        for client_id in HEARING:
+            self._subscriber.ask([("SUBSCRIBE", wake_channel(client_id))])
         self._shas: dict[str, bytes] = {}
         for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
@@ -102,7 +102,7 @@ class Comparison:
     def close(self) -> None:
         """Hang up."""
         self._wire.close()
-        self._ears.close()
+        self._subscriber.close()
 
     def run(
         self, commands: int, seed: int, *, quiet: bool = False, busy: bool = False
@@ -130,84 +130,88 @@ class Comparison:
         """Who tells the stories."""
         return Teller(seed, seat, quiet=quiet, busy=busy)
 
-    def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
+    def check_seen(
+        self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
+    ) -> None:
         """What lies there after a command, and how long it will."""
-        assert plain(snapshot.record) == plain(told.record), f"{snapshot.record}"
-        assert snapshot.seat == told.seat, f"seat: {snapshot.seat}"
-        _kept(told, lives)
+        assert plain(snapshot.record) == plain(expected.record), f"{snapshot.record}"
+        assert snapshot.seat == expected.seat, f"seat: {snapshot.seat}"
+        _kept(expected, lives)
 
-    def _compare(self, keys: Keys, story: list[Told], seed: int) -> None:
+    def _compare(self, keys: Keys, story: list[ExpectedStep], seed: int) -> None:
         look, look_args = keys.look, keys.args
         state, readers, queue = keys.args[2:5]
         requests: list[tuple[Arg, ...]] = []
-        for told in story:
-            requests += told.before
-            script, args = encode(keys, told.command, told.gate)
+        for expected in story:
+            requests += expected.before
+            script, args = encode(keys, expected.command, expected.client_id)
             requests.append(("EVALSHA", self._shas[script.name], *args))
             requests.append(("EVALSHA", self._shas[look.name], *look_args))
             requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
         answers = iter(self._wire.ask(requests))
         heard: list[tuple[str, PushedGrant | None]] = []
-        for number, told in enumerate(story):
-            for _ in told.before:
+        for number, expected in enumerate(story):
+            for _ in expected.before:
                 done = next(answers)
                 assert not isinstance(done, Exception), done
             got = [next(answers) for _ in range(5)]
             try:
-                self._check(keys, told, got)
+                self._check(keys, expected, got)
             except AssertionError as exc:
                 past = [t.command for t in story[max(0, number - 3) : number]]
                 raise AssertionError(
-                    f"seed {seed}, command {self.steps + number}: {told}\n"
+                    f"seed {seed}, command {self.steps + number}: {expected}\n"
                     f"after {past}\n{exc}"
                 ) from exc
-            heard += told.heard
+            heard += expected.heard
         got_heard = [self._message(keys) for _ in heard]
         assert got_heard == heard, f"seed {seed}: {got_heard} were called, not {heard}"
 
     def _message(self, keys: Keys) -> tuple[str, PushedGrant | None]:
-        _, name, payload = self._ears.take()
-        gate, pushed = str(name.decode().rpartition("/")[2]), None
+        _, name, payload = self._subscriber.take()
+        client_id, pushed = str(name.decode().rpartition("/")[2]), None
         if payload != keys.seat:
             assert payload.startswith(keys.seat + b" ")
             pushed = pushed_in(payload[len(keys.seat) + 1 :])
             assert pushed is not None, payload
-        return gate, pushed
+        return client_id, pushed
 
-    def _check(self, keys: Keys, told: Told, got: list[Any]) -> None:
+    def _check(self, keys: Keys, expected: ExpectedStep, got: list[Any]) -> None:
         raw, seen, *lives = got
         if isinstance(raw, Exception):
             mapped = from_reply(str(raw), "server")
             assert isinstance(mapped, IllegalCommand), raw
-            assert told.reply is None, raw
+            assert expected.reply is None, raw
         else:
-            reply, rung, pushed = decode_step(told.command, raw)
-            assert reply == told.reply, f"answer: {reply}"
-            assert rung == told.rung, f"rung: {rung}"
-            assert pushed == told.pushed, f"pushed: {pushed}"
+            reply, rung, pushed = decode_step(expected.command, raw)
+            assert reply == expected.reply, f"answer: {reply}"
+            assert rung == expected.rung, f"rung: {rung}"
+            assert pushed == expected.pushed, f"pushed: {pushed}"
         assert not isinstance(seen, Exception), seen
-        assert len(seen[4]) == len(told.record.queue), f"left in the queue: {seen[4]}"
+        assert len(seen[4]) == len(expected.record.queue), (
+            f"left in the queue: {seen[4]}"
+        )
         snapshot = decode_look(keys.resource, seen)
-        assert snapshot.now == told.now
-        self.check_seen(told, snapshot, lives)
-        self._count(told)
+        assert snapshot.now == expected.now
+        self.check_seen(expected, snapshot, lives)
+        self._count(expected)
 
-    def _count(self, told: Told) -> None:
-        kind = type(told.command).__name__
-        replies = [told.reply]
-        if isinstance(told.reply, Released):
-            replies += told.reply.then
+    def _count(self, expected: ExpectedStep) -> None:
+        kind = type(expected.command).__name__
+        replies = [expected.reply]
+        if isinstance(expected.reply, Released):
+            replies += expected.reply.then
         for reply in replies:
             why = f" {reply.why}" if isinstance(reply, Refused) else ""
             self.seen[f"{kind} {type(reply).__name__}{why}"] += 1
-        self.seen["heard"] += len(told.heard)
-        self.seen["rung"] += told.rung
-        self.seen["pushed to the caller"] += told.pushed is not None
-        self.seen["pushed"] += any(pushed for _, pushed in told.heard)
-        if isinstance(told.command, Acquire) and told.command.confirms:
-            self.seen[f"confirmed {type(told.reply).__name__}"] += 1
-        self.seen["crowd"] += len(told.record.grants) > 5
-        self.seen["queue"] += len(told.record.queue) > 2
+        self.seen["heard"] += len(expected.heard)
+        self.seen["rung"] += expected.rung
+        self.seen["pushed to the caller"] += expected.pushed is not None
+        self.seen["pushed"] += any(pushed for _, pushed in expected.heard)
+        if isinstance(expected.command, Acquire) and expected.command.confirms:
+            self.seen[f"confirmed {type(expected.reply).__name__}"] += 1
+        self.seen["crowd"] += len(expected.record.grants) > 5
+        self.seen["queue"] += len(expected.record.queue) > 2
 
 
 class PermitComparison(Comparison):
@@ -224,13 +228,13 @@ class PermitComparison(Comparison):
         assert not busy
         return PermitTeller(seed, seat, quiet=quiet)
 
-    def _count(self, told: Told) -> None:
-        super()._count(told)
-        record = told.record
-        self.seen["several called"] += len(told.heard) + told.rung > 1
+    def _count(self, expected: ExpectedStep) -> None:
+        super()._count(expected)
+        record = expected.record
+        self.seen["several called"] += len(expected.heard) + expected.rung > 1
         self.seen["limits differ"] += len({g.limit for g in record.grants}) > 1
-        granted = getattr(told.reply, "grants", ())
-        asked = getattr(told.command, "claims", ())
+        granted = getattr(expected.reply, "grants", ())
+        asked = getattr(expected.command, "claims", ())
         self.seen["in part"] += 0 < len(granted) < len(asked)
 
 
@@ -240,16 +244,20 @@ def plain(record: Doorman) -> Doorman:
     return replace(record, grants=tuple(grants))
 
 
-def _kept(told: Told, lives: list[int]) -> None:
+def _kept(expected: ExpectedStep, lives: list[int]) -> None:
     """The keys live until the last grant ends and the memory fades; or for ever."""
-    door = told.record
-    for exists, life in zip((door.last, door.grants, door.queue), lives, strict=True):
+    doorman = expected.record
+    for exists, life in zip(
+        (doorman.last, doorman.grants, doorman.queue), lives, strict=True
+    ):
         if not exists or life == -2:
             continue
-        if door.grants and door.ends is None:
+        if doorman.grants and doorman.ends is None:
             assert life == -1, life
-        elif told.reply is not None and (door.updated == told.now or door.grants):
-            last = max(door.ends or 0, door.updated)
+        elif expected.reply is not None and (
+            doorman.updated == expected.now or doorman.grants
+        ):
+            last = max(doorman.ends or 0, doorman.updated)
             assert life * 1000 >= last + MEMORY * SECOND, (life, last)
 
 

@@ -13,7 +13,7 @@ Address = tuple[str, int]
 HOST = "h"
 TAGS = (b"a", b"b", b"")
 """Two slots, and all others."""
-GATE = b"gate"
+CLIENT_ID = b"client"
 
 _TAG_OF = {slot_of(tag): tag for tag in TAGS[:2]}
 _BORDERS = sorted({0, SLOTS, *_TAG_OF, *(slot + 1 for slot in _TAG_OF)})
@@ -32,13 +32,13 @@ class Truth:
         self.moving: dict[bytes, str] = {}
         """How the owners of these refuse what is asked of them."""
         self.done: list[tuple[bytes, int]] = []
-        self.told = 0
-        """How often whoever waits was told to ask again."""
+        self.wakeups = 0
+        """How often the waiters were woken to ask again."""
         self.written: dict[int, int] = {}
         """By the number of a request, how often when it was last written."""
         self.unheard: dict[bytes, int] = {}
         """By key, the last request, if its channel was not heard before it."""
-        self.doors: defaultdict[Address, str] = defaultdict(lambda: "open")
+        self.port_states: defaultdict[Address, str] = defaultdict(lambda: "open")
         for tag, node in zip(TAGS, self.nodes, strict=False):
             self.owner[tag] = node
         self.tell()
@@ -96,13 +96,13 @@ class Node(Server):
 
     def is_asked(self, line: Line, number: int) -> None:
         del line
-        self.truth.written[number] = self.truth.told
+        self.truth.written[number] = self.truth.wakeups
 
     def no_more(self, tag: bytes) -> None:
-        """Whoever hears channels of the slot is told that no more comes."""
+        """The subscribers of the slot's channels learn that no more comes."""
         for line in self.lines:
             for channel in sorted(line.channels):
-                if channel.endswith(GATE) and tag_of(channel) == tag:
+                if channel.endswith(CLIENT_ID) and tag_of(channel) == tag:
                     line.channels.discard(channel)
                     if not line.killed:
                         line.answers += push(b"sunsubscribe", bulk(channel), b":0\r\n")
@@ -131,7 +131,7 @@ class Node(Server):
         self.truth.done.append((key, number))
         self.carried[line.number].add(number)
         self.truth.unheard.pop(key, None)
-        if key + GATE not in line.channels:
+        if key + CLIENT_ID not in line.channels:
             self.truth.unheard[key] = number
         return answer
 

@@ -33,11 +33,11 @@ class Watched(Server):
         self.number = number
         self.address: Address = (f"10.1.0.{number}", 6379)
         self.name: Address = (f"redis{number}", 6379)
-        self.door = "open"
+        self.port_state = "open"
         self.locked = False
         self.asleep = False
         self.refused: set[Line] = set()
-        """Those it told that it is a replica."""
+        """The clients that learned that it is a replica."""
 
     def is_asked(self, line: Line, number: int) -> None:
         super().is_asked(line, number)
@@ -49,7 +49,7 @@ class Watched(Server):
         return self.mood == REPLICA
 
     def obeys(self, *, kills: bool) -> None:
-        """It is a replica from now on; its clients are told to go, perhaps."""
+        """It is a replica from now on; its clients are disconnected, perhaps."""
         self.mood = REPLICA
         if kills:
             for line in self.lines:
@@ -89,7 +89,7 @@ class Truth:
         return found
 
     def fail_over(self, to: Watched) -> None:
-        """Nobody is told, not even the old one."""
+        """Nobody learns of it, not even the old one."""
         self.primary = to
         self.epoch += 1
         to.mood = ""
@@ -102,7 +102,7 @@ class Sentinel:
     def __init__(self, truth: Truth, address: Address) -> None:
         self.truth = truth
         self.address = address
-        self.door = "open"
+        self.port_state = "open"
         self.mood = ""
         self.by_name = False
         """Whether it calls servers by their names."""
@@ -119,7 +119,7 @@ class Sentinel:
         self.view: tuple[int, Watched] | None = self.truth.epoch, self.truth.primary
 
     def is_well(self) -> None:
-        self.door, self.mood = "open", ""
+        self.port_state, self.mood = "open", ""
         self.says_on()
 
     def says_on(self) -> None:

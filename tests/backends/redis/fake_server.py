@@ -126,8 +126,8 @@ class Server:
 
     def answer(self, line: Line, command: list[bytes]) -> bytes:
         verb = command[0].decode().lower()
-        told: Callable[[Line, list[bytes]], bytes] = getattr(self, f"_{verb}")
-        return told(line, command)
+        command_method: Callable[[Line, list[bytes]], bytes] = getattr(self, f"_{verb}")
+        return command_method(line, command)
 
     def _hello(self, line: Line, _: list[bytes]) -> bytes:
         role = b"replica" if self.mood.startswith("READONLY") else b"master"

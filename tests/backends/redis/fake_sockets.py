@@ -30,7 +30,7 @@ class Asked(Protocol):
     """Who is asked over these sockets."""
 
     address: Address
-    door: str
+    port_state: str
     plugs: list[Plug]
 
     def answers(self, plug: Plug) -> None:
@@ -72,7 +72,7 @@ class Plug:
     def is_ready(self, event: int) -> bool:
         if event == EVENT_READ:
             return bool(self._said or self._over)
-        return self.peer.door != "silent"
+        return self.peer.port_state != "silent"
 
     # What we do.
 
@@ -88,7 +88,7 @@ class Plug:
         return errno.EINPROGRESS
 
     def getsockopt(self, *_: int) -> int:
-        return errno.ECONNREFUSED if self.peer.door == "refused" else 0
+        return errno.ECONNREFUSED if self.peer.port_state == "refused" else 0
 
     def sendall(self, data: bytes) -> None:
         if self._over == "reset":
@@ -175,7 +175,7 @@ class Net:
         choose = SimpleNamespace(DefaultSelector=partial(Choice, self))
         patch(sentinel, "selectors", choose)
         patch(anyio.to_thread, "run_sync", self.threads.run_sync)
-        names = {**vars(socket), "getaddrinfo": self._told}
+        names = {**vars(socket), "getaddrinfo": self._resolved}
         patch(addresses, "socket", SimpleNamespace(**names))
         patch(addresses, "start_thread", self.threads.start)
         patch(addresses, "Event", partial(Event, self.threads, loop))
@@ -190,7 +190,7 @@ class Net:
         self.threads.end()
         self._patches.undo()
 
-    def _told(self, host: str, port: int, *, type: int, flags: int) -> list[Any]:  # noqa: A002 - its name
+    def _resolved(self, host: str, port: int, *, type: int, flags: int) -> list[Any]:  # noqa: A002 - its name
         numeric = host[0].isdigit()
         if not numeric:
             while not flags and self.resolver == "silent":

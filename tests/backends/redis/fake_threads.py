@@ -43,20 +43,20 @@ class Threads:
         now = self._loop.time()
         assert not self.begun or now > self.begun[-1], "there was no pause"
         self.begun.append(now)
-        told: asyncio.Future[T] = self._loop.create_future()
+        result: asyncio.Future[T] = self._loop.create_future()
 
         def run() -> None:
             try:
                 value = function()
             except Exception as exc:  # noqa: BLE001 - raised by who awaits it
-                if not told.done():
-                    told.set_exception(exc)
+                if not result.done():
+                    result.set_exception(exc)
             else:
-                if not told.done():
-                    told.set_result(value)
+                if not result.done():
+                    result.set_result(value)
 
         self.start(run, "asks")
-        return await told
+        return await result
 
     def start(self, function: Callable[[], object], name: str) -> None:
         """As ``threads.start_thread``."""

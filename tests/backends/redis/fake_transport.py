@@ -1,4 +1,4 @@
-"""A wire that keeps what is written, a listener that keeps what it is told."""
+"""A transport that records what is written, and a handler that records its calls."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class RecordingWire:
         return found
 
 
-class Told(ProtocolHandler):
-    """What a conversation told its listener, in order."""
+class RecordingHandler(ProtocolHandler):
+    """The calls of a protocol to its handler, in order."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[bytes, bytes]] = []

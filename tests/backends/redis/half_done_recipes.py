@@ -20,12 +20,12 @@ from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.ports import StoreSettings
 from tests.backends.redis.half_done import LEASE, SECOND, Refusal, StoppingServer
 
-SET = SetKeys(StoreSettings("gate"), "proxies", "gate")
+SET = SetKeys(StoreSettings("client"), "proxies", "client")
 OBJECT = ("pending:a", "using:a", "{pending:a}.since", "{pending:a}.seen")
 FOREVER = 24 * 3600 * SECOND
 
 
-class Scene(NamedTuple):
+class InterruptedStep(NamedTuple):
     """A step of the client ``bad``, after the steps of ``before``."""
 
     name: str
@@ -57,11 +57,13 @@ def done(server: StoppingServer, request: Request) -> Any:  # noqa: ANN401
     return found
 
 
-def stopped(scene: Scene, refusal: Refusal) -> tuple[StoppingServer, bool]:
+def stopped(
+    interrupted: InterruptedStep, refusal: Refusal
+) -> tuple[StoppingServer, bool]:
     """Run the step; return the server, and whether any call was refused."""
-    server = scene.server()
+    server = interrupted.server()
     server.refusal = refusal
-    answer = server.ask(*scene.step)
+    answer = server.ask(*interrupted.step)
     server.refusal = None
     if isinstance(answer, Exception):
         assert isinstance(answer, Unsupported), repr(answer)
@@ -71,7 +73,7 @@ def stopped(scene: Scene, refusal: Refusal) -> tuple[StoppingServer, bool]:
 
 
 def asks(ticket: str, target: str = "", life: int = 0) -> Request:
-    return encode_ask(SET, b"gate.1", [TakeRequest(target, ticket, LEASE)], life)
+    return encode_ask(SET, b"client.1", [TakeRequest(target, ticket, LEASE)], life)
 
 
 def creates(name: str) -> Request:
@@ -85,49 +87,53 @@ def waits(server: StoppingServer) -> None:
         done(server, request)
 
 
-def set_scenes() -> Iterator[Scene]:
+def set_scenes() -> Iterator[InterruptedStep]:
     two = (creates("a"), creates("b"), asks("good", "a"))
     mine = (*two, asks("m", "b"))
-    yield Scene("set: create", (asks("x"),), creates("a"))
-    yield Scene("set: take", two, asks("x"))
-    yield Scene("set: take by name", two, asks("x", "b"))
-    yield Scene("set: wait", mine, asks("x", life=LEASE))
+    yield InterruptedStep("set: create", (asks("x"),), creates("a"))
+    yield InterruptedStep("set: take", two, asks("x"))
+    yield InterruptedStep("set: take by name", two, asks("x", "b"))
+    yield InterruptedStep("set: wait", mine, asks("x", life=LEASE))
     left = (*mine, asks("x", life=LEASE), encode_release(SET, "m", remove=False))
-    yield Scene("set: take from the queue", left, asks("x", life=LEASE))
-    yield Scene("set: release", mine, encode_release(SET, "m", remove=False))
-    yield Scene("set: remove", mine, encode_release(SET, "m", remove=True))
-    yield Scene(
+    yield InterruptedStep("set: take from the queue", left, asks("x", life=LEASE))
+    yield InterruptedStep("set: release", mine, encode_release(SET, "m", remove=False))
+    yield InterruptedStep("set: remove", mine, encode_release(SET, "m", remove=True))
+    yield InterruptedStep(
         "set: release, others wait",
         (*mine, waits),
         encode_release(SET, "m", remove=False),
     )
-    yield Scene("set: renew", mine, encode_member(SET, Renew((("m", LEASE),))))
-    yield Scene("set: withdraw", mine, encode_withdraw(SET, [b"gate.1,"], ["m"], LEASE))
+    yield InterruptedStep(
+        "set: renew", mine, encode_member(SET, Renew((("m", LEASE),)))
+    )
+    yield InterruptedStep(
+        "set: withdraw", mine, encode_withdraw(SET, [b"client.1,"], ["m"], LEASE)
+    )
 
     def late(server: StoppingServer) -> None:
         server.now += 2 * LEASE
         done(server, asks("good", "a"))
 
-    yield Scene("set: after a dead holder", (*mine, late), asks("x"))
+    yield InterruptedStep("set: after a dead holder", (*mine, late), asks("x"))
 
 
-def check_set(scene: Scene, refusal: Refusal, *, crashed: bool) -> bool:
+def check_set(interrupted: InterruptedStep, refusal: Refusal, *, crashed: bool) -> bool:
     """Return whether a call was refused.
 
     Raises:
         AssertionError: Somebody was harmed.
     """
-    server, refused = stopped(scene, refusal)
+    server, refused = stopped(interrupted, refusal)
     if not refused:
         return False
     both = encode_member(SET, Renew((("good", LEASE), ("m", LEASE))))
     _, good, mine = done(server, both)
-    if scene.name != "set: create":
+    if interrupted.name != "set: create":
         assert good[0] > 0, f"the good holder lost its mutex: {good}"
-        if scene.name == "set: renew":
+        if interrupted.name == "set: renew":
             assert mine[0] > 0, f"a renewal that was refused lost the mutex: {mine}"
     if not crashed:
-        done(server, encode_withdraw(SET, [b"gate.1,"], ["x", "m"], LEASE))
+        done(server, encode_withdraw(SET, [b"client.1,"], ["x", "m"], LEASE))
         done(server, encode_release(SET, "good", remove=False))
     else:
         server.now += 2 * LEASE
@@ -155,23 +161,29 @@ def occupies(kind: str, who: str, lives: object = 30_000, *more: str) -> Request
     return script, (4, *OBJECT, kind, who, str(lives), *more)
 
 
-def object_scenes() -> Iterator[Scene]:
+def object_scenes() -> Iterator[InterruptedStep]:
     for lives in (30_000, ""):
         note = "" if lives else ", for ever"
         good = (occupies("w", "good", lives),)
         mine = (*good, occupies("w", "m", lives))
         using = (*mine, occupies("m", "m", lives))
-        yield Scene(f"object: become pending{note}", good, occupies("w", "m", lives))
-        yield Scene(f"object: use{note}", mine, occupies("m", "m", lives))
-        yield Scene(f"object: extend{note}", using, occupies("e", "m", lives))
-        yield Scene(f"object: leave{note}", using, occupies("r", "m", lives))
-        yield Scene(f"object: leave, pending{note}", mine, occupies("r", "m", lives))
-        yield Scene(f"object: look{note}", mine, occupies("p", "good", lives))
+        yield InterruptedStep(
+            f"object: become pending{note}", good, occupies("w", "m", lives)
+        )
+        yield InterruptedStep(f"object: use{note}", mine, occupies("m", "m", lives))
+        yield InterruptedStep(f"object: extend{note}", using, occupies("e", "m", lives))
+        yield InterruptedStep(f"object: leave{note}", using, occupies("r", "m", lives))
+        yield InterruptedStep(
+            f"object: leave, pending{note}", mine, occupies("r", "m", lives)
+        )
+        yield InterruptedStep(f"object: look{note}", mine, occupies("p", "good", lives))
 
 
-def check_object(scene: Scene, refusal: Refusal, *, crashed: bool) -> bool:
+def check_object(
+    interrupted: InterruptedStep, refusal: Refusal, *, crashed: bool
+) -> bool:
     """As ``check_set``."""
-    server, refused = stopped(scene, refusal)
+    server, refused = stopped(interrupted, refusal)
     if not refused:
         return False
     others = done(server, occupies("p", "m"))

@@ -29,11 +29,11 @@ from tests.servers.redis import RedisServer
 
 SECOND = 1_000_000
 LEASE = 30 * SECOND
-GATE = "ourgate"
+CLIENT_ID = "ourgate"
 
 
-class Desk:
-    """Commands of the process ``GATE``. ``calls``: what each script's calls were."""
+class ResourceClient:
+    """Commands of ``CLIENT_ID``. ``calls``: what each script's calls were."""
 
     def __init__(self, server: RedisServer, name: int | str = 123) -> None:
         self.keys: Keys = Keys(resource("foobar", name), fence_memory=3600)
@@ -53,9 +53,9 @@ class Desk:
             raise answer
         return answer
 
-    def do(self, command: Command, gate: str = GATE) -> Reply:
+    def do(self, command: Command, client_id: str = CLIENT_ID) -> Reply:
         """A step."""
-        script, args = encode(self.keys, command, gate)
+        script, args = encode(self.keys, command, client_id)
         raw = self.ask("EVALSHA", script.sha, *args)
         reply, self.rung, self.pushed = decode_step(command, raw)
         return reply
@@ -120,7 +120,7 @@ def _acquire(
     mode: Mode,
     *tickets: str,
     lease: int | None = LEASE,
-    gate: str = GATE,
+    client_id: str = CLIENT_ID,
     more: int = 0,
     lock_delay: int = 0,
     push: bool = False,
@@ -131,7 +131,7 @@ def _acquire(
     return Acquire(
         claims,
         mode,
-        client_id=gate,
+        client_id=client_id,
         may_queue=True,
         more=more,
         push=push,
@@ -150,42 +150,42 @@ DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
 """What a field is replaced by; ``half`` of its text, or its text with a ``nul``."""
 
 
-class Scene:
+class DamagedResource:
     """A resource in use, of which one thing is damaged at a time.
 
-    ``commands``: the steps that may meet the damage; the class of a scene makes them.
+    ``commands``: the steps that may meet the damage; a subclass makes them.
     """
 
     commands: list[Command]
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.keys = desk.seat, desk.state, desk.readers, desk.queue
-        self.whole = desk.dump()
+    def __init__(self, client: ResourceClient) -> None:
+        self.client = client
+        self.keys = client.seat, client.state, client.readers, client.queue
+        self.whole = client.dump()
 
     def fields(self) -> Iterator[tuple[str, str, str]]:
         """Key, field and its text: all that is there."""
-        key = self.desk.state
-        flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
+        key = self.client.state
+        flat = [text.decode() for text in self.client.ask("HGETALL", key)]
         for field, text in zip(flat[::2], flat[1::2], strict=True):
             yield key, field, text
 
     def reset(self) -> None:
         for key, dump in zip(self.keys, self.whole, strict=True):
-            self.desk.ask("DEL", key)
+            self.client.ask("DEL", key)
             if dump is not None:
-                self.desk.ask("RESTORE", key, 0, dump)
+                self.client.ask("RESTORE", key, 0, dump)
 
     def refusal(self, command: Command) -> str | None:
         """What a step on it is refused with, after which nothing has changed."""
-        before = self.desk.dump()
-        script, args = encode(self.desk.keys, command, GATE)
+        before = self.client.dump()
+        script, args = encode(self.client.keys, command, CLIENT_ID)
         try:
-            answer = self.desk.ask("EVALSHA", script.sha, *args)
+            answer = self.client.ask("EVALSHA", script.sha, *args)
         except hiredis.ReplyError as exc:
-            told = str(exc)
-            assert told.startswith("BADRECORD "), (told, command)
-            assert self.desk.dump() == before, (told, command)
-            return told
+            message = str(exc)
+            assert message.startswith("BADRECORD "), (message, command)
+            assert self.client.dump() == before, (message, command)
+            return message
         decode_step(command, answer)
         return None

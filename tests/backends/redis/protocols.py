@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     RespProtocol,
     as_is,
 )
-from tests.backends.redis.fake_transport import RecordingWire, Told
+from tests.backends.redis.fake_transport import RecordingHandler, RecordingWire
 from tests.backends.redis.some_scripts import BOTH, PUSH
 
 
@@ -19,9 +19,9 @@ class Talk:
     """A conversation over nothing."""
 
     def __init__(self) -> None:
-        self.told = Told()
+        self.handler = RecordingHandler()
         self.wire = RecordingWire()
-        self.talk = RespProtocol("h:1", BOTH, self.told)
+        self.talk = RespProtocol("h:1", BOTH, self.handler)
         self.talk.transport = self.wire
 
     def say(self, *args: str | int) -> Call[Any]:

@@ -27,7 +27,7 @@ from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy, holder_of
 
 MS, SECOND = 1_000, 1_000_000
 HEARING, DEAF = ("ann", "bob", "eve"), ("cid", "dan")
-GATES = (*HEARING, *DEAF)
+CLIENT_IDS = (*HEARING, *DEAF)
 PEOPLE = (
     UNKNOWN_REQUESTER,
     Requester("höst,1", 7, "task;x", 'a "reason", rather'),
@@ -58,13 +58,15 @@ class Asker:
             else [list(LOCK_MODES)]
         )
         self._modes = some[seed % len(some)]
-        self._gates: tuple[str, ...] = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        self._client_ids: tuple[str, ...] = (
+            ("ann",) * 6 + CLIENT_IDS[:2] if quiet else CLIENT_IDS
+        )
         # Some clients hear no messages, or their store pushes nothing.
         self._pushes = self.chance.choice([0.2, 0.5, 0.9])
         self._policies = self.chance.choice([list(Policy), [Policy.FAIR]])
         if busy:
             self._modes, self._policies = [Mode.WRITE], [Policy.FAIR]
-            self._gates, self._pushes = (*HEARING, DEAF[0]), 0.9
+            self._client_ids, self._pushes = (*HEARING, DEAF[0]), 0.9
 
     def _claim(self) -> Claim:
         self._tickets += 1
@@ -114,15 +116,15 @@ class Asker:
         grants = (self.record or Doorman()).grants
         return self.chance.choice(grants).ticket if grants else f"t{self._tickets}"
 
-    def _acquire(self, gate: str, mode: Mode, *, may_queue: bool) -> Acquire:
+    def _acquire(self, client_id: str, mode: Mode, *, may_queue: bool) -> Acquire:
         chance = self.chance
-        more = chance.choice([0, 0, 1, 3]) if gate and may_queue else 0
+        more = chance.choice([0, 0, 1, 3]) if client_id and may_queue else 0
         writes = mode is Mode.WRITE
         return Acquire(
             self._claims(mode),
             mode,
             chance.choice(self._policies),
-            client_id=gate,
+            client_id=client_id,
             may_queue=may_queue,
             more=more,
             waiting=chance.randint(1, 3),
@@ -138,19 +140,19 @@ class Asker:
 
     def ask(self) -> Command:
         """A process waits."""
-        gate = self.chance.choice(self._gates)
-        return self._acquire(gate, self._mode(), may_queue=True)
+        client_id = self.chance.choice(self._client_ids)
+        return self._acquire(client_id, self._mode(), may_queue=True)
 
     def confirm(self) -> Command:
         """A process uses a grant that was pushed to it, or has long lost it."""
         chance = self.chance
-        gate = chance.choice(self._gates)
-        asked = self._acquire(gate, Mode.WRITE, may_queue=True)
+        client_id = chance.choice(self._client_ids)
+        asked = self._acquire(client_id, Mode.WRITE, may_queue=True)
         ticket = self._held() if chance.random() < 0.8 else self._offered()
         if self.seat and self.seat.value[:1] == "t" and chance.random() < 0.15:
             ticket = self.seat.ticket  # perhaps its doorman was lost
-        gate = self._owner({ticket}, gate)
-        asked = replace(asked, client_id=gate)
+        client_id = self._owner({ticket}, client_id)
+        asked = replace(asked, client_id=client_id)
         claim = replace(asked.claims[0], ticket=ticket)
         if chance.random() < 0.1:  # less than the offer gave already
             claim = replace(claim, lease=300)
@@ -170,26 +172,27 @@ class Asker:
 
     def enter(self) -> Command:
         """Somebody tries once."""
-        gate = self.chance.choice(["", *self._gates])
-        return self._acquire(gate, self._mode(), may_queue=False)
+        client_id = self.chance.choice(["", *self._client_ids])
+        return self._acquire(client_id, self._mode(), may_queue=False)
 
     def release(self) -> Command:
         """Somebody leaves."""
         chance = self.chance
-        gate = chance.choice(self._gates)
+        client_id = chance.choice(self._client_ids)
         modes = chance.choice([(), (), (Mode.WRITE,), (Mode.READ,), tuple(LOCK_MODES)])
         if self.quiet:
             modes = ()
         then = tuple(
-            self._acquire(gate, mode, may_queue=chance.random() < 0.8) for mode in modes
+            self._acquire(client_id, mode, may_queue=chance.random() < 0.8)
+            for mode in modes
         )
         mode = chance.choice([None, None, None, *LOCK_MODES])
         return Release(self._ticket(), mode, then)
 
     def hand(self) -> Command:
         """Inside one process, from a writer to the next."""
-        gate = self.chance.choice(self._gates)
-        ask = self._acquire(gate, self._modes[0], may_queue=True)
+        client_id = self.chance.choice(self._client_ids)
+        ask = self._acquire(client_id, self._modes[0], may_queue=True)
         return Release(self._held(), None, (ask,))
 
     def leave(self) -> Command:
@@ -206,11 +209,11 @@ class Asker:
             some.add(self._held())
         slot = (self.record or Doorman()).upgrader
         upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
-        gate = self._owner(some, chance.choice(GATES))
+        client_id = self._owner(some, chance.choice(CLIENT_IDS))
         queue = (self.record or Doorman()).queue
-        some -= {p.ticket for p in queue if p.ticket and p.client_id != gate}
+        some -= {p.ticket for p in queue if p.ticket and p.client_id != client_id}
         return Withdraw(
-            gate,
+            client_id,
             chance.choice(list(LOCK_MODES)),
             tuple(sorted(some)),
             keep=chance.random() < 0.4,
@@ -231,13 +234,13 @@ class Asker:
     def upgrade(self) -> Command:
         """A reader becomes a writer."""
         chance = self.chance
-        door = self.record or Doorman()
+        doorman = self.record or Doorman()
         ticket = self._ticket()
-        if door.upgrader and chance.random() < 0.6:
-            ticket = chance.choice([door.upgrader.ticket, self._held()])
+        if doorman.upgrader and chance.random() < 0.6:
+            ticket = chance.choice([doorman.upgrader.ticket, self._held()])
         life = chance.choice([4_500_000, SECOND])
         wait = chance.random() < 0.7
-        return Upgrade(ticket, self._moving(), chance.choice(GATES), wait, life)
+        return Upgrade(ticket, self._moving(), chance.choice(CLIENT_IDS), wait, life)
 
     def adopt(self) -> Command:
         """Somebody takes over what another had."""

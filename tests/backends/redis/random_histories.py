@@ -18,7 +18,14 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
-from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
+from tests.backends.redis.random_commands import (
+    CLIENT_IDS,
+    DEAF,
+    HEARING,
+    MS,
+    SECOND,
+    Asker,
+)
 
 START = 2_200_000_000 * SECOND  # in 2039: the server itself lets nothing expire
 PASSED = (1, 1, 1, 7, MS, 20 * MS, 99 * MS, 150 * MS, 1200 * MS, 5 * SECOND)
@@ -52,11 +59,11 @@ BUSY = {"ask": 30, "confirm": 25, "leave": 35, "renew": 3, "withdraw": 3, "echo"
 
 
 @dataclass(slots=True)
-class Told:
+class ExpectedStep:
     """One command, and what must have become of everything. None: it is illegal."""
 
     command: Command
-    gate: str
+    client_id: str
     now: int
     before: list[tuple[str | bytes | int, ...]]
     reply: Reply | None
@@ -87,7 +94,7 @@ class Teller(Asker):
         self._kinds = {**KINDS, **QUIET} if quiet else BUSY if busy else KINDS
         self._tick()
 
-    def next(self) -> Told:
+    def next(self) -> ExpectedStep:
         """What happens next."""
         while True:
             kinds, weights = zip(*self._kinds.items(), strict=True)
@@ -95,37 +102,41 @@ class Teller(Asker):
                 self._kind = self.chance.choices(kinds, weights)[0]
             command = getattr(self, self._kind)()
             if command is not None:
-                return self._told(command)
+                return self._expected_step(command)
 
-    def _told(self, command: Command) -> Told:
+    def _expected_step(self, command: Command) -> ExpectedStep:
         if self.chance.random() < 0.8:
             self.sent.append(command)
         self._tick()
-        own = _gate_of(command)
+        own = _client_id_of(command)
         if self.chance.random() < 0.3:
-            own = self.chance.choice([*GATES, ""])
+            own = self.chance.choice([*CLIENT_IDS, ""])
         before, self._before = self._before, []
-        told = Told(command, own, self.now, before, None, False, Doorman(), self.seat)
+        expected = ExpectedStep(
+            command, own, self.now, before, None, False, Doorman(), self.seat
+        )
         try:
             step = transition(
                 *(self.record, self.seat, command, self.now, self.now),
                 semaphore=self.semaphore,
             )
         except IllegalCommand:
-            told.record = self.record or Doorman()
-            return told
-        told.reply = step.reply
-        step = self._call(step, own, told)
+            expected.record = self.record or Doorman()
+            return expected
+        expected.reply = step.reply
+        step = self._call(step, own, expected)
         self.record, self.seat = step.record, _rounded(step.seat)
-        told.record, told.seat = self.record, self.seat
-        return told
+        expected.record, expected.seat = self.record, self.seat
+        return expected
 
-    def _call(self, step: Step, own: str, told: Told) -> Step:
+    def _call(self, step: Step, own: str, expected: ExpectedStep) -> Step:
         while step.wakes:
             pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
             if own in step.wakes:
-                told.rung, told.pushed = True, pushed
-            told.heard += [(g, pushed) for g in step.wakes if g in HEARING and g != own]
+                expected.rung, expected.pushed = True, pushed
+            expected.heard += [
+                (g, pushed) for g in step.wakes if g in HEARING and g != own
+            ]
             deaf = [g for g in step.wakes if g in DEAF and g != own]
             if not deaf:
                 break
@@ -150,13 +161,13 @@ class Teller(Asker):
         self._before.append(("HSET", "clock", "s", seconds, "u", micros))
 
     def _ends(self) -> list[int]:
-        door = self.record or Doorman()
-        ends = [g.expires for g in door.grants if g.expires]
-        ends += [p.claim_until for p in door.queue if p.claim_until]
-        ends += [p.expires for p in door.queue]
-        ends += [door.admit_until, door.barred_until]
-        if door.upgrader:
-            ends.append(door.upgrader.expires)
+        doorman = self.record or Doorman()
+        ends = [g.expires for g in doorman.grants if g.expires]
+        ends += [p.claim_until for p in doorman.queue if p.claim_until]
+        ends += [p.expires for p in doorman.queue]
+        ends += [doorman.admit_until, doorman.barred_until]
+        if doorman.upgrader:
+            ends.append(doorman.upgrader.expires)
         if self.seat and self.seat.expires:
             ends.append(self.seat.expires)
         return ends
@@ -204,7 +215,7 @@ class Teller(Asker):
             self._before.append(("HSET", self._state_key, "future", "x"))
 
 
-def _gate_of(command: Command) -> str:
+def _client_id_of(command: Command) -> str:
     if isinstance(command, Release) and command.then:
         return command.then[0].client_id
     return command.client_id if isinstance(command, Acquire) else "ann"

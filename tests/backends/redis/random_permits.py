@@ -1,4 +1,4 @@
-"""Random stories of one semaphore, told as those of a lock."""
+"""Random histories of one semaphore, made as those of a lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
-from tests.backends.redis.random_commands import GATES, MS
+from tests.backends.redis.random_commands import CLIENT_IDS, MS
 from tests.backends.redis.random_histories import Teller
 
 PERMIT = Mode.PERMIT
@@ -58,16 +58,16 @@ class PermitTeller(Teller):
         self._kinds = {**KINDS, **QUIET} if quiet else KINDS
         self._limits = LIMITS[seed % len(LIMITS)]  # what the processes allow for now
 
-    def _acquire(self, gate: str, mode: Mode, *, may_queue: bool) -> Acquire:
+    def _acquire(self, client_id: str, mode: Mode, *, may_queue: bool) -> Acquire:
         chance = self.chance
         if chance.random() < 0.01:
             self._limits = chance.choice(LIMITS)
         return Acquire(
             self._claims(mode),
             mode,
-            client_id=gate,
+            client_id=client_id,
             may_queue=may_queue,
-            more=chance.choice([0, 0, 1, 3]) if gate else 0,
+            more=chance.choice([0, 0, 1, 3]) if client_id else 0,
             waiting=chance.randint(1, 3),
             max_waiters=chance.choice([None, None, None, 2, 4, 0]),
             entry_ttl=chance.choice([4_500_000, 4_500_000, 1_000_000]),
@@ -97,7 +97,7 @@ class PermitTeller(Teller):
         chance = self.chance
         some = {self._ticket() for _ in range(chance.choice([0, 1, 2, 3]))}
         keep = chance.random() < 0.4
-        return Withdraw(chance.choice(GATES), PERMIT, tuple(sorted(some)), keep)
+        return Withdraw(chance.choice(CLIENT_IDS), PERMIT, tuple(sorted(some)), keep)
 
     def force(self) -> Command:
         """Somebody breaks a lock: each permit has a fence of its own."""
@@ -123,8 +123,8 @@ class PermitTeller(Teller):
             self._put(None)
 
     def _ticket(self) -> str:
-        door = self.record or Doorman()
-        if self.seat and self.seat.value != door.seat and self.chance.random() < 0.4:
+        doorman = self.record or Doorman()
+        if self.seat and self.seat.value != doorman.seat and self.chance.random() < 0.4:
             # A foreign program's, which may be no text.
             return self.seat.ticket if self.seat.ticket.isascii() else "thief"
         return super()._ticket()

@@ -65,5 +65,5 @@ def user(server: RedisServer, rules: list[str]) -> Iterator[str]:
 
 def objects(server: RedisServer) -> set[bytes]:
     """What the server refused."""
-    told = server.ask("ACL", "LOG", 100)  # unless asked for more it tells ten
-    return {entry[entry.index(b"object") + 1] for entry in told}
+    entries = server.ask("ACL", "LOG", 100)  # unless asked for more it tells ten
+    return {entry[entry.index(b"object") + 1] for entry in entries}

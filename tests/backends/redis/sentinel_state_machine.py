@@ -1,4 +1,4 @@
-"""A link that is told by acted Sentinels where its server is: see the story."""
+"""A connection that learns from fake Sentinels where its server is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiorwlock_remote.errors import (
     LockError,
     Unsupported,
 )
-from tests.backends.redis.connection_state_machine import LinkScene
+from tests.backends.redis.connection_state_machine import ConnectionSetup
 from tests.backends.redis.fake_sentinel import NAME, Sentinel, Truth, Watched
 from tests.backends.redis.fake_server import Line
 from tests.backends.redis.fake_sockets import Net
@@ -27,7 +27,7 @@ SOON = 6.0
 """Seconds until we are at the primary, once a Sentinel that answers knows it."""
 
 
-class Scene(LinkScene):
+class SentinelSetup(ConnectionSetup):
     """From the first connection until it is closed."""
 
     recent = 6
@@ -75,25 +75,30 @@ class Scene(LinkScene):
     def somebody_can_tell(self) -> bool:
         """The Sentinels that are believed name the primary, and that answers, too."""
         primary = self.truth.primary
-        if primary.door != "open" or primary.asleep or primary.locked or primary.mood:
+        if (
+            primary.port_state != "open"
+            or primary.asleep
+            or primary.locked
+            or primary.mood
+        ):
             return False
-        told = [
+        answers = [
             (0 if sentinel.mood == "secretive" else sentinel.view[0], sentinel.view[1])
             for sentinel in self.truth.sentinels
             if sentinel.view and self.tells(sentinel)
         ]
-        latest = max((epoch for epoch, _ in told), default=0)
-        return {server for epoch, server in told if epoch == latest} == {primary}
+        latest = max((epoch for epoch, _ in answers), default=0)
+        return {server for epoch, server in answers if epoch == latest} == {primary}
 
     def tells(self, sentinel: Sentinel) -> bool:
         found = self.net.resolver == "well" or not sentinel.is_named
         is_well = sentinel.mood in {"", "slow", "secretive"}
-        return found and is_well and sentinel.door == "open"
+        return found and is_well and sentinel.port_state == "open"
 
     # What the network and the servers do.
 
-    def door_of(self, options: Options) -> str:
-        return self.truth.at((options.host, options.port)).door
+    def port_state_of(self, options: Options) -> str:
+        return self.truth.at((options.host, options.port)).port_state
 
     def server_of(self, options: Options) -> Watched:
         return self.truth.at((options.host, options.port))
@@ -102,8 +107,8 @@ class Scene(LinkScene):
         (server,) = (each for each in self.truth.servers if line in each.lines)
         return server
 
-    def shut(self, line: Line, door: str) -> None:
-        self.server_behind(line).door = door
+    def shut(self, line: Line, port_state: str) -> None:
+        self.server_behind(line).port_state = port_state
 
     def fails_over(self, to: Watched, old: str) -> None:
         """What becomes of the old primary; who tells of it is another thing."""
@@ -113,16 +118,16 @@ class Scene(LinkScene):
             return
         if old == "dies":
             before.restart()
-            before.door = "refused"
+            before.port_state = "refused"
         elif old == "sleeps":
             before.asleep = True
         elif old != "believes":
-            before.obeys(kills=old == "is told")
+            before.obeys(kills=old == "is informed")
 
     def all_is_well(self) -> None:
         """At the primary, with one of the Sentinels, and the network."""
         primary = self.truth.primary
-        primary.door, primary.mood = "open", ""
+        primary.port_state, primary.mood = "open", ""
         primary.asleep = primary.locked = False
         for server in self.truth.servers:
             if server is not primary:
@@ -158,7 +163,7 @@ class Scene(LinkScene):
         for sentinel in truth.sentinels:
             sentinel.view = truth.epoch, to
         truth.sentinels[0].is_well()
-        to.door, to.mood, truth.primary.asleep = "open", "", True
+        to.port_state, to.mood, truth.primary.asleep = "open", "", True
         self.lines[-1].cut()
         for _ in range(4):
             self.all_goes_well()

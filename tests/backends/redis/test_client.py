@@ -158,7 +158,7 @@ async def test_a_connection_in_the_making_is_closed(fresh_redis: RedisServer) ->
                 await locks.mutex("order", 1).locked()
 
 
-async def test_what_is_not_such_a_client() -> None:
+async def test_objects_that_are_no_redis_client_are_refused() -> None:
     sentinel = Sentinel([("localhost", 26379)])  # type: ignore[no-untyped-call]
     cases: list[tuple[Any, str]] = [
         (RedisCluster("localhost", 1), "cluster"),
@@ -167,12 +167,14 @@ async def test_what_is_not_such_a_client() -> None:
         (sentinel.slave_for("shop"), "replicas"),
         ("redis://localhost", "not a client"),
     ]
-    for client, told in cases:
-        with pytest.raises(ConfigurationError, match=told):
+    for client, message in cases:
+        with pytest.raises(ConfigurationError, match=message):
             RedisBackend(client)
 
 
-async def test_trio_is_told_to_use_a_url(redis_server: RedisServer) -> None:
+async def test_under_trio_a_client_is_refused_with_a_hint_at_the_url(
+    redis_server: RedisServer,
+) -> None:
     client: Redis = Redis.from_url(redis_server.url)
     on_trio = partial(anyio.run, _opened, client, backend="trio")
     with pytest.raises(ConfigurationError, match="asyncio only"):
@@ -237,7 +239,7 @@ async def test_no_password_in_its_repr() -> None:
     assert repr(backend) == "<RedisBackend of redis's Redis>"
 
 
-async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
+async def test_without_a_connection_for_the_keeper(start_redis: StartRedis) -> None:
     """``maxclients``: it renews over the connection that there is."""
     server = start_redis()
     async with (

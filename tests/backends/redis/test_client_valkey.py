@@ -68,7 +68,7 @@ async def test_sentinel(start_redis: StartRedis, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["GlideClient", "GlideClusterClient"])
-async def test_a_client_of_glide_is_told_to_use_a_url(name: str) -> None:
+async def test_a_glide_client_is_refused_with_a_hint_at_the_url(name: str) -> None:
     """It has no pool. The real ones are of these names (valkey-glide 2.6)."""
     client = type(name, (), {"__module__": "glide.glide_client"})()
     with pytest.raises(ConfigurationError) as refused:

@@ -1,4 +1,4 @@
-"""The server's clock was set back: a dead holder's lock lasts longer; it is told."""
+"""A server's clock set back: a dead holder's lock lasts longer, which is logged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def listed(locks: Locks) -> list[str]:
     return [seen.resource_id async for seen in locks.stale()]
 
 
-async def test_it_is_noticed_until_somebody_renews(
+async def test_a_clock_set_back_is_noticed_before_the_next_renewal(
     fresh_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -145,21 +145,21 @@ async def test_a_slot_on_the_move(redis_cluster: Cluster, prefix: str) -> None:
             assert to.ask("EXISTS", seat(prefix, "moving", 1)) == 1
 
 
-async def test_waiters_are_told_where_the_slot_is(
+async def test_waiters_are_notified_at_the_new_node_of_a_slot(
     redis_cluster: Cluster, locks: Locks, prefix: str
 ) -> None:
     """Not by their poll: their channel is heard at the new node."""
-    key = seat(prefix, "told", 1)
+    key = seat(prefix, "asked", 1)
     slot = slot_of(key)
     to = redis_cluster.another(slot)
-    held = await locks.mutex("told", 1).acquire()
+    held = await locks.mutex("asked", 1).acquire()
     async with (
         connect(redis_cluster.url, prefix=prefix) as others,
         anyio.create_task_group() as tasks,
     ):
 
         async def wait() -> None:
-            async with others.mutex("told", 1):
+            async with others.mutex("asked", 1):
                 pass
 
         tasks.start_soon(wait)

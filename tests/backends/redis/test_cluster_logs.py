@@ -18,7 +18,7 @@ KEYS = [b"mutex_locks/a,%d" % number for number in range(100)]
 
 
 class Later:
-    """A loop that runs when it is told."""
+    """A fake event loop that runs on demand."""
 
     def __init__(self) -> None:
         self.clock = StandingClock()
@@ -36,29 +36,29 @@ class Later:
             function()
 
 
-def cluster_of(host: Any, told: list[None]) -> ClusterClient:  # noqa: ANN401 - a fake
+def cluster_of(host: Any, reconnects: list[None]) -> ClusterClient:  # noqa: ANN401 - a fake
     return ClusterClient(
         options_of(parse("redis+cluster://one:1")),
         host,
         ALL,
-        b"rwlock.wake/gate",
+        b"rwlock.wake/client",
         on_message=lambda _channel, _payload: None,
-        on_reconnect=lambda: told.append(None),
+        on_reconnect=lambda: reconnects.append(None),
     )
 
 
 def test_many_slots_that_moved_wake_everybody_once() -> None:
     """Each waiter hears MOVED: each waking all the others would be their square."""
-    host, told = Later(), list[None]()
-    cluster, node = cluster_of(host, told), FakeNode(("one", 1))
+    host, reconnects = Later(), list[None]()
+    cluster, node = cluster_of(host, reconnects), FakeNode(("one", 1))
     old: Any = node
     cluster.slots.owners = [node.server] * len(cluster.slots.owners)
     for key in KEYS:
         call: Call[object] = Call(as_is, (1, key), LEAVE)
         assert cluster.redirected(old, call, f"MOVED {slot_of(key)} two:2")
     host.tick()
-    assert len(told) == 1
+    assert len(reconnects) == 1
     assert {cluster.slots.owners[slot_of(key)] for key in KEYS} == {("two", 2)}
     cluster.slot_unsubscribed(old, KEYS[0])
     host.tick()
-    assert len(told) == 2
+    assert len(reconnects) == 2

@@ -21,7 +21,7 @@ from tests.backends.redis.cluster_state_machine import (
     ALL_KEYS,
     EVENTS,
     NODES,
-    Scene,
+    ClusterSetup,
 )
 from tests.backends.redis.fake_cluster import TAGS, Node
 from tests.examples_of_histories import many
@@ -30,7 +30,7 @@ KEYS = st.sampled_from(ALL_KEYS)
 SOME_NODE = st.integers(0, NODES - 1)
 REFUSALS = ("TRYAGAIN soon", "ASK 1 h:1", "CLUSTERDOWN The cluster is down")
 HERE = (
-    *("nodes_are_told",) * 3,
+    *("nodes_learn_the_map",) * 3,
     *("all_is_well",) * 2,
     *("every_task_is_cancelled", "nothing_is_answered_for_long", "we_close"),
 )
@@ -42,7 +42,7 @@ RARE = (
 )
 
 
-class Story(Scene, RuleBasedStateMachine):
+class ClusterStateMachine(ClusterSetup, RuleBasedStateMachine):
     """One cluster, from the first connection until all are closed."""
 
     @initialize()
@@ -98,16 +98,16 @@ class Story(Scene, RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        door=st.sampled_from(["open"] * 4 + ["refused", "silent"]),
+        port_state=st.sampled_from(["open"] * 4 + ["refused", "silent"]),
         keys=st.lists(KEYS, max_size=3),
     )
     def a_connection_is_cut(
-        self, data: st.DataObject, door: str, keys: list[bytes]
+        self, data: st.DataObject, port_state: str, keys: list[bytes]
     ) -> None:
         """At our end; the server does not notice. Perhaps while we have much to say."""
         self.ask(keys)
         node = data.draw(st.sampled_from(self.truth.nodes))
-        self.truth.doors[node.address] = door
+        self.truth.port_states[node.address] = port_state
         for line in node.lines[-1:]:
             line.cut()
 
@@ -170,16 +170,16 @@ class Story(Scene, RuleBasedStateMachine):
         node.terse = not node.terse
 
     def the_keeper_tells(self, _: object, data: st.DataObject) -> None:
-        """Of what it was told by one of the nodes; else what it knew: never nothing."""
+        """It has the map of one of the nodes, else the one it knew: never none."""
         node = data.draw(st.sampled_from(self.truth.nodes))
         slots, owner = SlotMap(ADDRESSES[:2]), node.view[b""]
         slots.follow(self.cluster.slots)
         if owner is not None:
             nodes = owner, *(each.address for each in self.truth.nodes)
-            told = [[host.encode(), port] for host, port in nodes]
-            slots.learn([[0, SLOTS - 1, *told]], node.address)
+            replicas = [[host.encode(), port] for host, port in nodes]
+            slots.learn([[0, SLOTS - 1, *replicas]], node.address)
         self.cluster.adopt_map(slots)
 
 
-TestStory = Story.TestCase
+TestStory = ClusterStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(70), stateful_step_count=50)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from aiorwlock_remote.backends.redis.options import Options
-from tests.backends.redis.connection_state_machine import LinkScene
+from tests.backends.redis.connection_state_machine import ConnectionSetup
 from tests.backends.redis.fake_server import Line, Server
 from tests.backends.redis.virtual_time import PATIENCE
 from tests.examples_of_histories import many
@@ -19,30 +19,30 @@ RARE = (
 )
 
 
-class Story(LinkScene, RuleBasedStateMachine):
+class ConnectionStateMachine(ConnectionSetup, RuleBasedStateMachine):
     """One link and its server."""
 
     def __init__(self) -> None:
         self.server = Server()
         super().__init__([self.server])
-        self.door = "open"
+        self.port_state = "open"
 
     @initialize()
     def connects(self) -> None:
         options = Options("h", connect_timeout=PATIENCE, command_timeout=PATIENCE)
         self.connects_by(lambda: self.opens(options))
 
-    def door_of(self, options: Options) -> str:
+    def port_state_of(self, options: Options) -> str:
         del options
-        return self.door
+        return self.port_state
 
     def server_of(self, options: Options) -> Server:
         del options
         return self.server
 
-    def shut(self, line: Line, door: str) -> None:
+    def shut(self, line: Line, port_state: str) -> None:
         del line
-        self.door = door
+        self.port_state = port_state
 
     @rule(commands=st.integers(1, 3), learns=st.booleans())
     def it_forgets_the_scripts(self, commands: int, learns: bool) -> None:
@@ -66,7 +66,7 @@ class Story(LinkScene, RuleBasedStateMachine):
         self.server.mood = "LOADING soon"
 
     def all_is_well(self) -> None:
-        self.door, self.server.mood = "open", ""
+        self.port_state, self.server.mood = "open", ""
 
     def it_restarts(self) -> None:
         self.server.restart()
@@ -75,5 +75,5 @@ class Story(LinkScene, RuleBasedStateMachine):
         self.is_over()
 
 
-TestStory = Story.TestCase
+TestStory = ConnectionStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)

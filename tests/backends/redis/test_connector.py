@@ -1,4 +1,4 @@
-"""Getting through to a server, or being told why not. Both kinds of connection."""
+"""Connecting to a server, or the error that says why not. Both kinds of connection."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ OLD = (
         (b"", BackendUnavailable, "closed"),
     ],
 )
-async def test_strangers(
+async def test_servers_that_are_no_redis(
     reach: Reach, says: bytes, kind: type[BackendError], said: str
 ) -> None:
     with (
@@ -198,7 +198,7 @@ async def test_a_peer_that_says_nothing(reach: Reach, scheme: str) -> None:
         await reach(f"{scheme}://127.0.0.1:{port}", 0.4)
 
 
-async def test_nobody_there(reach: Reach, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_reached(reach: Reach, tmp_path: Path) -> None:
     with stranger(None) as port:
         pass
     with pytest.raises(BackendUnavailable, match=rf"127\.0\.0\.1:{port}"):

@@ -29,11 +29,13 @@ SEEN = {
 }
 BUSY = {"pushed", "pushed to the caller", "confirmed Granted", "confirmed NotHeld"}
 LEAST = 2
-TOLD = 4_000  # to each control, four times
+CONTROL_COMMANDS = 4_000  # to each control, four times
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_contended_locks(
+    redis_server: RedisServer, seed: int
+) -> None:
     """Contended, crowded, interfered with; every kind of answer is among them."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
@@ -43,7 +45,7 @@ def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_quiet_locks(redis_server: RedisServer, seed: int) -> None:
     """What the short cuts are for."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(FEWER, seed, quiet=True)
@@ -51,7 +53,7 @@ def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_busy_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_busy_locks(redis_server: RedisServer, seed: int) -> None:
     """From process to process, by messages."""
     comparison = Comparison(redis_server.port, DB)
     comparison.run(FEWER, seed, busy=True)
@@ -70,80 +72,89 @@ def test_without_short_cuts(redis_server: RedisServer, kind: str) -> None:
 
 # One rule broken, or one short cut taken where it may not be.
 FAULTS = (
-    ("place.claim_until <= now", "place.claim_until < now"),
+    ("entry.claim_until <= now", "entry.claim_until < now"),
     ("writer.expires <= now", "writer.expires < now"),
-    ("place.expires <= now", "place.expires < now"),
+    ("entry.expires <= now", "entry.expires < now"),
     ("step.soonest <= now", "step.soonest < now"),
-    ("place.number <= door.admit_upto", "place.number < door.admit_upto"),
-    ("(door.admit_until == 0 or now < door.admit_until)", "true"),
-    ("if door.admit_until > now then record.set", "if false then record.set"),
-    ("math.max(door.last + 1, now)", "math.max(door.last, now) + 1"),
-    ("math.min(2 * window, ask.place_life)", "2 * window"),
-    ("door.readers > 4 then", "door.readers > 3 then"),
+    ("entry.number <= doorman.admit_upto", "entry.number < doorman.admit_upto"),
+    ("(doorman.admit_until == 0 or now < doorman.admit_until)", "true"),
+    ("if doorman.admit_until > now then record.set", "if false then record.set"),
+    ("math.max(doorman.last + 1, now)", "math.max(doorman.last, now) + 1"),
+    ("math.min(2 * window, ask.entry_ttl)", "2 * window"),
+    ("doorman.readers > 4 then", "doorman.readers > 3 then"),
     ("waiting >= ask.max_waiters", "waiting > ask.max_waiters"),
     ("expires and math.max(expires, now + lease)", "expires and now + lease"),
-    ("door.slot.ticket == ticket then door.slot = nil", "false then door.slot = nil"),
-    ("deaf[gate], somebody = true, true", "somebody = false"),
-    ("local vacate = turns > SEAT_TURNS", "local vacate = false"),
-    ("if who and turns <= SEAT_TURNS and", "if who and"),
-    ("(places == '' or place\n", "(true or place\n"),
-    ("place and tonumber(until_us or 0) > now", "place"),
+    (
+        "doorman.upgrader.ticket == ticket then doorman.upgrader = nil",
+        "false then doorman.upgrader = nil",
+    ),
+    ("unreached[client_id], any_unreached = true, true", "any_unreached = false"),
+    ("local vacate = turns > MAX_LOCAL_TURNS", "local vacate = false"),
+    ("if who and turns <= MAX_LOCAL_TURNS and", "if who and"),
+    ("(queue_text == '' or entry\n", "(true or entry\n"),
+    ("entry and tonumber(until_us or 0) > now", "entry"),
     ("if first and tonumber(first) > now", "if first"),
     ("and tonumber(expires) > now and", "and"),
     ("'PXAT', format('%d', math.ceil(at / 1000))", "'PXAT', format('%d', at / 1000)"),
     ("format('%d', ceil(latest / 1000))", "format('%d', latest / 1000)"),
     ("if step.new_readers then", "if false then"),
-    ("math.max(door.last + 1, now))\n      record.put", "door.last)\n      record.put"),
-    ("seat.drop_readers({ticket})\n    end", "end"),
+    (
+        "math.max(doorman.last + 1, now))\n      record.put",
+        "doorman.last)\n      record.put",
+    ),
+    ("mutex.drop_readers({ticket})\n    end", "end"),
     ("if not record.grant_of(new) then", "if true then"),
     ("call('PERSIST', KEYS[i])", ""),
     # Pushed grants.
-    ("place.ticket == '' or door.turns >= SEAT_TURNS", "place.ticket == ''"),
-    (" and place.ticket ~= pushed then", " then"),
-    ("if door.pushed then -- nobody wrote", "if false then --"),
-    ("    turn.drop_claims(ticket)\n    return\n", "    return\n"),
+    ("entry.ticket == '' or doorman.turns >= MAX_LOCAL_TURNS", "entry.ticket == ''"),
+    (" and entry.ticket ~= pushed then", " then"),
+    ("if doorman.pushed then -- no client wrote", "if false then --"),
+    ("    admission.drop_claims(ticket)\n    return\n", "    return\n"),
     ("if ask.confirms and not items[1] then", "if false then"),
-    ("math.min(place.window, place.lease)", "place.window"),
+    ("math.min(entry.window, entry.lease)", "entry.window"),
     ("writer.since, writer.dirty = now_text, true", "writer.dirty = true"),
     (
-        "if #items == #ask.claims and not door.pushed then",
+        "if #items == #ask.claims and not doorman.pushed then",
         "if #items == #ask.claims then",
     ),
-    ("if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end", ""),
-    ("record.alter(place, 'waiting', place.waiting - 1)", ""),
-    ("entering.put_claim(place, ask.following, rawset)", ""),
-    ("entering.put_claim(place, ask.push and ask.claims[1], record.alter)", ""),
-    ("if place.ticket == ticket then record.alter(place, 'claim_until', nil) end", ""),
-    ("    if door.pushed then seat.drop_writer() end\n", ""),
+    ("if answer[1] == -3 then foreign = mutex.take_out(foreign, ARGV[5], '') end", ""),
+    ("record.alter(entry, 'waiting', entry.waiting - 1)", ""),
+    ("acquiring.put_claim(entry, ask.following, rawset)", ""),
+    ("acquiring.put_claim(entry, ask.push and ask.claims[1], record.alter)", ""),
+    ("if entry.ticket == ticket then record.alter(entry, 'claim_until', nil) end", ""),
+    ("    if doorman.pushed then mutex.drop_writer() end\n", ""),
     ("%d,%d', writer.ticket", "%d,%d', writer.details"),
-    ("    local answer\n    turn.confirm(ARGV[4])\n", "    local answer\n"),
-    ("    turn.confirm(ticket)\n    seat.drop(ticket)\n", "    seat.drop(ticket)\n"),
-    ("lease)\n  turn.confirm(ticket)\n", "lease)\n"),
+    ("    local answer\n    admission.confirm(ARGV[4])\n", "    local answer\n"),
+    (
+        "    admission.confirm(ticket)\n    mutex.drop(ticket)\n",
+        "    mutex.drop(ticket)\n",
+    ),
+    ("lease)\n  admission.confirm(ticket)\n", "lease)\n"),
     ("'^(%x+),0,(.*)%]$'", "'^(%x+),%d+,(.*)%]$'"),
     # Their short cuts.
     ("'turns', format('%d', turns + 1), 'pushed'", "'turns', turns, 'pushed'"),
     ("try('ZRANGE', QUEUE, 0, 0)[1] or ''", "try('ZRANGE', QUEUE, -1, -1)[1] or ''"),
     ("stored[3] or '', 'admit_until', '')\n      call(", "'')\n      call("),
-    ("      unheard = gate\n", ""),
+    ("      unreachable = client_id\n", ""),
     ("found[4] == (mine[6] == '' and 0 or 1)", "true"),
     ("return found[1] and found[5] > now and found or nil", "return found"),
     ("found[1] > 0 and text_of(found) or ''", "''"),
     # The queue, and the short cut of those that wait.
-    ("number = door.number + 1, since", "number = door.number, since"),
-    ("sums.waiting - place.waiting", "sums.waiting"),
-    ("math.min(sums.soonest, place.expires)", "place.expires"),
+    ("number = doorman.number + 1, since", "number = doorman.number, since"),
+    ("sums.waiting - entry.waiting", "sums.waiting"),
+    ("math.min(sums.soonest, entry.expires)", "entry.expires"),
     (
-        "if other.number < place.number and other.stored == other.gone then",
+        "if other.number < entry.number and other.stored == other.gone then",
         "if false then",
     ),
-    ("return place and not place.gone and place or nil", "return place or nil"),
+    ("return entry and not entry.gone and entry or nil", "return entry or nil"),
     ("format('(%d', -last), '-inf', 'BYSCORE', 'REV'", "'-inf', '(0', 'BYSCORE'"),
-    ("place.mode == 'r' and -place.number", "false"),
-    ("queue.known[place.field].gone then", "place.gone then"),
+    ("entry.mode == 'r' and -entry.number", "false"),
+    ("queue.known[entry.field].gone then", "entry.gone then"),
     ("and ticket ~= ARGV[5] and tonumber(expires) > now and sums()", "and sums()"),
     ("(limit == '' or found[2] < tonumber(limit))", "true"),
     ("math.max(mine[4], window)", "window"),
-    ("if places == '' then call('PEXPIREAT', QUEUE, stored[14]) end", ""),
+    ("if queue_text == '' then call('PEXPIREAT', QUEUE, stored[14]) end", ""),
     ("- (mine and mine[5] or 0) + waiting", "+ waiting"),
     ("flags == 3 and format(", "who and format("),
     ("math.max(tonumber(expires) or 0, now + ARGV[6])", "now + ARGV[6]"),
@@ -152,13 +163,15 @@ FAULTS = (
 )
 
 
-def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> None:
     """The meta-check: it is the planted faults that make the controls fail."""
     tell(redis_server, str)
 
 
 @pytest.mark.parametrize(("right", "wrong"), FAULTS)
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     """A script with a fault does not get away with it."""
     with pytest.raises((AssertionError, BadRecord)):
         tell(redis_server, partial(edited, old=right, new=wrong))
@@ -170,6 +183,6 @@ def tell(server: RedisServer, change: Callable[[str], str]) -> None:
         for kind in ({"busy": True}, {"quiet": True}, {}):
             comparison = Comparison(server.port, DB, change=change)
             try:
-                comparison.run(TOLD, seed, **kind)
+                comparison.run(CONTROL_COMMANDS, seed, **kind)
             finally:
                 comparison.close()

@@ -17,12 +17,12 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.differential import Comparison, edited, plain
-from tests.backends.redis.random_histories import KINDS, Teller, Told
+from tests.backends.redis.random_histories import KINDS, ExpectedStep, Teller
 from tests.servers.redis import RedisServer
 
 DB = 8
 COMMANDS = 6_500
-TOLD = 4_000
+CONTROL_COMMANDS = 4_000
 OTHERS = ("steal", "depart", "vanish", "flush", "newer")
 
 
@@ -45,9 +45,11 @@ class PairComparison(Comparison):
         assert not busy
         return Alone(seed, seat)
 
-    def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
+    def check_seen(
+        self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
+    ) -> None:
         """The seat tells who is in it; the keys stay as long as there are readers."""
-        assert _seatless(snapshot.record) == _seatless(told.record)
+        assert _seatless(snapshot.record) == _seatless(expected.record)
         assert snapshot.guests == ()
         grants = snapshot.record.grants
         if grants:
@@ -68,7 +70,9 @@ def _seatless(record: Doorman) -> Doorman:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_agree_with_the_core(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PairComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
     comparison.close()
@@ -83,7 +87,7 @@ def test_stories(redis_server: RedisServer, seed: int) -> None:
     assert not rare, comparison.seen
 
 
-def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> None:
     tell(redis_server, str)
 
 
@@ -97,11 +101,13 @@ def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
         ),
         ("if tickets[1] then call('SADD', SET, unpack(tickets)) end", ""),
         ("members - call('SREM', SET, unpack(some))", "members"),
-        ("return door.readers > 0 or pair.never_ends()", "return pair.never_ends()"),
-        ("return door.readers > 0 and 'r' or nil", "return nil"),
+        ("return doorman.readers > 0 or pair.never_ends()", "return pair.never_ends()"),
+        ("return doorman.readers > 0 and 'r' or nil", "return nil"),
     ],
 )
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     with pytest.raises((AssertionError, BadRecord)):
         tell(redis_server, partial(edited, old=right, new=wrong))
 
@@ -109,6 +115,6 @@ def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
 def tell(server: RedisServer, change: Callable[[str], str]) -> None:
     comparison = PairComparison(server.port, DB, change=change)
     try:
-        comparison.run(TOLD, 72)
+        comparison.run(CONTROL_COMMANDS, 72)
     finally:
         comparison.close()

@@ -19,7 +19,7 @@ from tests.servers.redis import RedisServer
 DB = 7
 WORLDS = 2  # of each kind
 COMMANDS = 3_500  # 2 * 2 * 3,500 = 14,000 in all
-TOLD = 3_000  # to each control, four times
+CONTROL_COMMANDS = 3_000  # to each control, four times
 LEAST = 2
 SEEN = {
     *("Acquire Granted", "Acquire Waiting", "Release Waiting", "Release Granted"),
@@ -32,7 +32,9 @@ SEEN = {
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_contended_semaphores(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PermitComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed)
     comparison.close()
@@ -41,7 +43,9 @@ def test_wild_stories(redis_server: RedisServer, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, WORLDS + 1))
-def test_quiet_stories(redis_server: RedisServer, seed: int) -> None:
+def test_random_histories_of_quiet_semaphores(
+    redis_server: RedisServer, seed: int
+) -> None:
     comparison = PermitComparison(redis_server.port, DB)
     comparison.run(COMMANDS, seed, quiet=True)
     comparison.close()
@@ -64,17 +68,17 @@ def test_exact_renewals(redis_server: RedisServer, *, fault: bool) -> None:
     comparison.exact = True
     try:
         with pytest.raises(AssertionError) if fault else nullcontext():
-            comparison.run(TOLD // 4, 5)
+            comparison.run(CONTROL_COMMANDS // 4, 5)
     finally:
         comparison.close()
 
 
 # One rule broken, or one short cut taken where it may not be.
 FAULTS = (
-    ("place.claim_until <= now", "place.claim_until < now"),
+    ("entry.claim_until <= now", "entry.claim_until < now"),
     ("tonumber(step.first[2]) <= now", "tonumber(step.first[2]) < now"),
-    ("if place.expires <= now then", "if place.expires < now then"),
-    ("for held in pairs(door.limits) do limit = math.min(limit, held) end", ""),
+    ("if entry.expires <= now then", "if entry.expires < now then"),
+    ("for held in pairs(doorman.limits) do limit = math.min(limit, held) end", ""),
     (
         "limit, reserved = math.min(limit, other.limit), reserved + other.waiting",
         "reserved = reserved + other.waiting",
@@ -83,11 +87,11 @@ FAULTS = (
         "limit, reserved = math.min(limit, other.limit), reserved + other.waiting",
         "limit = math.min(limit, other.limit)",
     ),
-    ("if not permits.late(other) then", "if true then"),
-    ("limit = math.min(limit, place.limit)", ""),
-    ("reserved = reserved + place.waiting", ""),
-    ("if place.reached ~= door.last and not", "if false and not"),
-    ("if door.barred_until > now then return 0 end", ""),
+    ("if not queue.missed_claim(other) then", "if true then"),
+    ("limit = math.min(limit, entry.limit)", ""),
+    ("reserved = reserved + entry.waiting", ""),
+    ("if entry.reached ~= doorman.last and not", "if false and not"),
+    ("if doorman.barred_until > now then return 0 end", ""),
     ("if barred or limit <= reserved then", "if limit <= reserved then"),
     ("fence = fence + i - 1", "fence = fence"),
     ("record.set('last', fence + count - 1)", "record.set('last', fence)"),
@@ -96,32 +100,32 @@ FAULTS = (
     ("(asking[count + 1] or ask.claims[1]).who", "ask.claims[1].who"),
     ("limit = old.limit", "limit = 1"),
     ("waiting >= ask.max_waiters", "waiting > ask.max_waiters"),
-    ("math.min(2 * window, ask.place_life)", "2 * window"),
-    ("permit.expires and math.max(permit.expires,", "permit.expires and math.max(0,"),
+    ("math.min(2 * window, ask.entry_ttl)", "2 * window"),
+    ("expires and math.max(expires,", "expires and math.max(0,"),
     ("if #all > 4 then", "if #all > 2 then"),
-    ("deaf[gate], somebody = true, true", "somebody = false"),
-    ("permits.note(fence, holder, 'forced')", "permits.note(0, holder, 'forced')"),
+    ("unreached[client_id], any_unreached = true, true", "any_unreached = false"),
+    ("record.note(fence, holder, 'forced')", "record.note(0, holder, 'forced')"),
     ("format('%d', math.ceil(ends / 1000))", "format('%d', ends / 1000)"),
-    ("if not step.first and door.held > 0 then", "if false then"),
+    ("if not step.first and doorman.held > 0 then", "if false then"),
     ("call('PERSIST', KEYS[i])", ""),
     ("record.count(permit.limit, -1)", "record.count(permit.limit, 0)"),
     ("if delay > 0 then", "if false then"),
     ("    soon = first\n", ""),
-    ("if other.number >= place.number then break end", ""),
+    ("if other.number >= entry.number then break end", ""),
     ("elseif mode == 'r' then", "elseif false then"),
     ("> 0 then call('DEL', PERMITS, QUEUE)", "> 0 then call('DEL', QUEUE)"),
     ("if not (permit and (permit.gone or permit.moved)) then", "if true then"),
     ("if op ~= 'o' and record.permit_of(ARGV[4]) then illegal() end", ""),
     ("      foreign = permits.take_out(foreign, ARGV[i])\n", ""),
-    ("record.alter(place, 'limit', ask.limit)", ""),
-    ("permits.limit_for(place) <= door.held and", "door.held > 0 and"),
+    ("record.alter(entry, 'limit', ask.limit)", ""),
+    ("permits.limit_for(entry) <= doorman.held and", "doorman.held > 0 and"),
     # Short cuts.
     ("and (stored[6] or '') == ''\n", "\n"),
     ("and not ARGV[6] and (ARGV[4] == ''", "and (ARGV[4] == ''"),
     ("(ARGV[4] == '' or ARGV[4] == 'p')", "true"),
     ("(tonumber(barred) or now) < now) then", "true) then"),
-    ("or try('GET', SEAT) ~= seat\n", "\n"),
-    ("elseif held ~= 0 or try('GET', SEAT) then", "elseif held ~= 0 then"),
+    ("or try('GET', MUTEX) ~= our_mutex\n", "\n"),
+    ("elseif held ~= 0 or try('GET', MUTEX) then", "elseif held ~= 0 then"),
     ("or tonumber(first[2]) <= now then", "then"),
     ("(limit or most) == most and held < tonumber(most)", "held < tonumber(most)"),
     ("(limit or most) == most and held < tonumber(most)", "(limit or most) == most"),
@@ -137,13 +141,15 @@ FAULTS = (
 )
 
 
-def test_what_the_controls_tell_is_sound(redis_server: RedisServer) -> None:
+def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> None:
     """The meta-check: it is the planted faults that make the controls fail."""
     tell(redis_server, str)
 
 
 @pytest.mark.parametrize(("right", "wrong"), FAULTS)
-def test_controls(redis_server: RedisServer, right: str, wrong: str) -> None:
+def test_a_planted_fault_is_found(
+    redis_server: RedisServer, right: str, wrong: str
+) -> None:
     """A script with a fault does not get away with it."""
     with pytest.raises((AssertionError, BackendError)):
         tell(redis_server, partial(edited, old=right, new=wrong))
@@ -155,6 +161,6 @@ def tell(server: RedisServer, change: Callable[[str], str]) -> None:
         for quiet in (False, True):
             comparison = PermitComparison(server.port, DB, change=change)
             try:
-                comparison.run(TOLD, seed, quiet=quiet)
+                comparison.run(CONTROL_COMMANDS, seed, quiet=quiet)
             finally:
                 comparison.close()

@@ -36,10 +36,10 @@ ASYNCIO = [loop for loop in LOOPS if str(loop.id) != "trio"]
 
 
 class Resolver:
-    """The system's, but for one name: that waits until it is ``told``."""
+    """The system's, but for one name: that waits until it ``may_answer``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told = threading.Event()
+        self.may_answer = threading.Event()
         self.addresses: list[tuple[str, int]] = []
         self.asked: int = 0
         self._real = socket.getaddrinfo
@@ -55,7 +55,7 @@ class Resolver:
         if host != SLOW or flags:
             return self._real(host, port, flags=flags, **more)
         self.asked += 1
-        if not self.told.wait(10):
+        if not self.may_answer.wait(10):
             raise socket.gaierror("the resolver is away")
         kind = socket.SOCK_STREAM
         return [
@@ -68,7 +68,7 @@ class Resolver:
 def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
     resolver = Resolver(monkeypatch)
     yield resolver
-    resolver.told.set()
+    resolver.may_answer.set()
 
 
 def keeper_of(server: RedisServer) -> ThreadLoopChannel:
@@ -95,7 +95,7 @@ def test_the_keeper_waits_for_no_resolver_longer_than_it_may(
     for _ in range(3):
         with pytest.raises(BackendUnavailable, match="no answer in time"):
             keeper.run_many([(INCR, (1, "k"))], 0.05)
-    resolver.told.set()
+    resolver.may_answer.set()
     assert keeper.run_many([(INCR, (1, "k"))], 5) == [1]
     assert resolver.asked == 1
     keeper.close()
@@ -105,7 +105,7 @@ def test_the_next_connection_asks_anew(
     fresh_redis: RedisServer, resolver: Resolver
 ) -> None:
     keeper = keeper_of(fresh_redis)
-    resolver.told.set()
+    resolver.may_answer.set()
     with pytest.raises(BackendUnavailable, match="no address"):
         keeper.run_many([(INCR, (1, "k"))], 5)
     resolver.addresses = [(LOCAL, fresh_redis.port)]
@@ -117,7 +117,7 @@ def test_a_silent_address_leaves_time_for_the_next(
     fresh_redis: RedisServer, resolver: Resolver
 ) -> None:
     keeper = keeper_of(fresh_redis)
-    resolver.told.set()
+    resolver.may_answer.set()
     with black_hole() as silent:
         resolver.addresses = [silent, (LOCAL, fresh_redis.port)]
         assert keeper.run_many([(INCR, (1, "k"))], 2) == [1]
@@ -139,7 +139,7 @@ def test_an_address_of_a_kind_this_host_does_not_have(
             raise OSError(errno.EAFNOSUPPORT, "no such kind")
         return made(family, *more, **still)
 
-    resolver.told.set()
+    resolver.may_answer.set()
     with stranger(says(fresh_redis.port, 7)) as port:
         monkeypatch.setattr(socket, "socket", new)
         resolver.addresses = [("::1", port), (LOCAL, port)]
@@ -159,7 +159,7 @@ def test_sentinels_that_are_known_are_asked_though_others_are_not(
         servers = (SLOW, 1), (LOCAL, port)
         found = PrimaryFinder(Sentinels(NAME, servers), SystemClock()).find(1).server
     assert found == (LOCAL, 1000)
-    assert not resolver.told.is_set()
+    assert not resolver.may_answer.is_set()
 
 
 @pytest.mark.anyio
@@ -184,11 +184,11 @@ async def test_a_resolver_that_is_away_keeps_one_thread_of_the_loops(
     fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often we try: the user's own calls in threads need the others."""
-    loop, told, asked = asyncio.get_running_loop(), asyncio.Event(), list[str]()
+    loop, may_answer, asked = asyncio.get_running_loop(), asyncio.Event(), list[str]()
 
     async def getaddrinfo(host: str, _: int, **__: int) -> list[Any]:
         asked.append(host)
-        await told.wait()
+        await may_answer.wait()
         known = (LOCAL, fresh_redis.port)
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", known)]
 
@@ -200,7 +200,7 @@ async def test_a_resolver_that_is_away_keeps_one_thread_of_the_loops(
         dialling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dialling
-    told.set()
+    may_answer.set()
     await asyncio_transport._addresses(options)
     assert asked == [SLOW]
     await asyncio_transport._addresses(options)

@@ -47,7 +47,7 @@ from aiorwlock_remote.errors import (
         ("BADRECORD version 7", BadRecord),
     ],
 )
-def test_replies(text: str, kind: type[BackendError]) -> None:
+def test_error_replies(text: str, kind: type[BackendError]) -> None:
     error = from_reply(text, "h:1")
     assert type(error) is kind
     assert text.partition(" ")[2][:12] in str(error)
@@ -80,7 +80,7 @@ def test_arguments_are_never_repeated() -> None:
         (BadRecord(what="as it is"), BadRecord, "as it is"),
     ],
 )
-def test_failures(
+def test_network_failures(
     failure: Exception | None, kind: type[BackendError], said: str
 ) -> None:
     error = from_failure(failure, "h:1")

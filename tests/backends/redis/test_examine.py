@@ -110,7 +110,7 @@ async def test_the_least_buffer_that_grants(redis_server: RedisServer) -> None:
         redis_server.ask("CONFIG", "SET", LIMIT, before)
 
 
-async def test_replicas_are_told_of(start_redis: StartRedis) -> None:
+async def test_replicas_are_reported(start_redis: StartRedis) -> None:
     primary, replica = start_redis(), start_redis()
     replica.ask("REPLICAOF", "127.0.0.1", primary.port)
     while b"connected_slaves:1" not in primary.ask("INFO", "replication"):

@@ -41,7 +41,7 @@ def words(url: str) -> list[tuple[object, ...]]:
     return [call.args for call in greeting.calls]
 
 
-def test_what_is_said_first() -> None:
+def test_the_commands_of_the_handshake() -> None:
     assert words("redis://h") == [
         ("HELLO", 3, "SETNAME", "aiorwlock-remote"),
         ("INFO", "server"),

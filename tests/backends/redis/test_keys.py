@@ -14,7 +14,7 @@ from aiorwlock_remote.backends.redis.keys import (
 )
 from aiorwlock_remote.backends.redis.scripts import LOOK, body
 from aiorwlock_remote.core.names import key_pair, resource
-from tests.backends.redis.one_resource import Desk
+from tests.backends.redis.one_resource import ResourceClient
 
 
 def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:
@@ -26,7 +26,7 @@ def test_the_keys_lie_in_one_slot_and_are_all_declared() -> None:
     for text in (body(), LOOK.text):
         used = re.findall(r"call\('(?!TIME|PUBLISH)\w+', ([\w\[\]]+)", text)
         assert used
-        assert set(used) <= {"SEAT", "STATE", "READERS", "QUEUE", "SET", *_declared()}
+        assert set(used) <= {"MUTEX", "STATE", "READERS", "QUEUE", "SET", *_declared()}
 
 
 def _declared() -> set[str]:
@@ -39,9 +39,9 @@ def test_a_key_tells_its_resource(prefix: str) -> None:
     keys = Keys(found)
     for name in keys.args[1:5]:
         assert isinstance(name, bytes)
-        told = resource_of(prefix, name)
-        assert told == found
-        assert told.shown == ("a/b,c", "{d}")
+        named = resource_of(prefix, name)
+        assert named == found
+        assert named.shown == ("a/b,c", "{d}")
         assert resource_of(prefix + "x", name) is None
     assert resource_of(prefix, b"\xff") is None
     assert resource_of(prefix, b"{" + keys.seat + b"}.other") is None
@@ -60,15 +60,15 @@ def test_published_keys_of_a_pair_tell_it(prefix: str) -> None:
         assert resource_of(prefix, (prefix + strange).encode()) is None
 
 
-def test_scan_patterns_are_literal(desk: Desk) -> None:
+def test_scan_patterns_are_literal(client: ResourceClient) -> None:
     names = []
     for prefix in ("p*", "pq"):
         keys = Keys(resource("t?", 1, prefix))
-        desk.ask("SET", keys.seat, "x")
-        desk.ask("HSET", keys.args[2], "v", 1)
+        client.ask("SET", keys.seat, "x")
+        client.ask("HSET", keys.args[2], "v", 1)
         names += [keys.seat, keys.args[2]]
-    desk.ask("SET", "mutex_locks/p*tx,1", "x")
-    desk.ask("SET", "p*block:t?", "x")
-    found = desk.ask("KEYS", scan_pattern("p*", "p*t?"))
-    assert sorted(found) == sorted(names)  # the other prefix is told by resource_of
-    assert len(desk.ask("KEYS", scan_pattern("p*", None))) == 5
+    client.ask("SET", "mutex_locks/p*tx,1", "x")
+    client.ask("SET", "p*block:t?", "x")
+    found = client.ask("KEYS", scan_pattern("p*", "p*t?"))
+    assert sorted(found) == sorted(names)  # resource_of recognises the other prefix
+    assert len(client.ask("KEYS", scan_pattern("p*", None))) == 5

@@ -20,10 +20,10 @@ def test_forgotten_scripts_are_loaded_and_run_again_in_order(talk: Talk) -> None
     talk.talk.flush()
     talk.wire.commands()
     talk.talk.received(NOSCRIPT)
-    assert talk.told.events == ["holding"]
+    assert talk.handler.events == ["holding"]
     assert talk.wire.written == []  # the second is still under way
     talk.talk.received(NOSCRIPT)
-    assert talk.told.events == ["holding", "ready"]
+    assert talk.handler.events == ["holding", "ready"]
     assert len(talk.wire.written) == 1
     commands = talk.wire.commands()
     assert [c[:2] for c in commands[:2]] == [[b"SCRIPT", b"LOAD"]] * 2
@@ -54,14 +54,14 @@ def test_a_success_before_it_overtakes_nobody(talk: Talk) -> None:
     assert [call.done() for call in (refused, after)] == [False, False]
 
 
-def test_all_overtaken_nothing_is_left_to_run(talk: Talk) -> None:
+def test_overtaken_scripts_are_not_run_again(talk: Talk) -> None:
     overtaken, _ = talk.run("k"), talk.run("k")
     talk.talk.flush()
     talk.wire.commands()
     talk.talk.received(NOSCRIPT + b":1\r\n")
     assert overtaken.done()
     assert talk.wire.written == []
-    assert talk.told.events == ["holding", "ready"]
+    assert talk.handler.events == ["holding", "ready"]
 
 
 def test_lost_while_the_scripts_are_missing(talk: Talk) -> None:
@@ -77,7 +77,7 @@ def test_noscript_of_a_plain_command_is_an_error_like_any_other(talk: Talk) -> N
     call = talk.say("EVALSHA", INCR.sha, 0)
     talk.talk.received(NOSCRIPT)
     assert isinstance(call.error, BackendError)
-    assert talk.told.events == []
+    assert talk.handler.events == []
 
 
 class Key(bytes):

@@ -23,7 +23,7 @@ def test_defaults() -> None:
     )
 
 
-def test_all_that_a_url_can_say() -> None:
+def test_every_option_of_a_url() -> None:
     options = read(
         "rediss://bob:p%40ss@[::1]:7000/3?client_name=web-1&command_timeout=1.5"
         "&ca_file=ca.pem&cert_file=c.pem&key_file=k.pem&verify=no"
@@ -135,7 +135,7 @@ def test_seeds_of_a_cluster() -> None:
         ("unix:///run/redis.sock?ca_file=x", "unknown option"),
     ],
 )
-def test_refused(url: str, said: str) -> None:
+def test_refused_urls(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(url)
 

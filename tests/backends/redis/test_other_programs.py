@@ -126,7 +126,7 @@ async def test_between_two_readers_of_ours(
         ("reader", "", "DEL"),
     ],
 )
-async def test_who_waits_for_a_foreigner(
+async def test_a_waiter_for_a_foreign_holder(
     start_redis: StartRedis,
     request: pytest.FixtureRequest,
     kind: Kind,
@@ -169,7 +169,7 @@ async def test_who_waits_for_a_foreigner(
 async def test_our_seat_is_taken_away(
     fresh_redis: RedisServer, foreign: Foreign, kind: Kind, reason: str
 ) -> None:
-    """Deleted: forced. Overwritten: stolen. Told at the next renewal."""
+    """Deleted: forced. Overwritten: stolen. The next renewal reports it."""
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, kind) as held:

@@ -62,7 +62,7 @@ async def test_why_it_goes_on_failing(
 
 
 def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
-    """Reasons that take turns are told once each; another outage is another story."""
+    """Reasons that alternate are logged once each; the next outage logs them anew."""
     caplog.set_level(logging.INFO, LOGGER)
     outage = OutageLog("h:1")
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_a_first_connection_was_not_lost(caplog: pytest.LogCaptureFixture) -> No
     assert [event for event, _ in said(caplog)] == ["redis_away", "redis_reconnected"]
 
 
-def test_a_defect_is_told_with_its_traceback_once(
+def test_a_defect_is_logged_with_its_traceback_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outage = OutageLog("h:1")

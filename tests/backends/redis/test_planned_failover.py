@@ -37,7 +37,7 @@ ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", LOOPS[:1])
 """Where redis-py works."""
 
 
-class Scene:
+class FailoverSetup:
     """Two servers, three Sentinels, and who connects through them."""
 
     def __init__(self, old: RedisServer, new: RedisServer) -> None:
@@ -76,10 +76,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(start_redis: StartRedis) -> Iterator[Scene]:
-    scene = Scene(start_redis(), start_redis())
-    yield scene
-    scene.close()
+def setup(start_redis: StartRedis) -> Iterator[FailoverSetup]:
+    setup = FailoverSetup(start_redis(), start_redis())
+    yield setup
+    setup.close()
 
 
 @pytest.fixture
@@ -89,63 +89,63 @@ def nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def lost(held: Held) -> None:
-    """It is told at once, long before a third of the lease."""
-    await eventually(lambda: not held.valid, "told")
+    """The loss is known at once, long before a third of the lease."""
+    await eventually(lambda: not held.valid, "the loss is known")
     with pytest.raises(LockLost):
         held.check()
 
 
 @pytest.mark.usefixtures("nobody_polls")
 @pytest.mark.parametrize("channel", [SWITCH, PROMOTED])
-async def test_a_message_is_enough(scene: Scene, channel: bytes) -> None:
-    """Holders are told; whoever asks next asks the new primary, with the same Locks."""
-    async with scene.connect() as locks, scene.connect() as others:
+async def test_a_message_is_enough(setup: FailoverSetup, channel: bytes) -> None:
+    """Holders learn of their loss; the next request goes to the new primary."""
+    async with setup.connect() as locks, setup.connect() as others:
         held = await locks.mutex("order", 1).acquire(lease=600)
         for_ever = await locks.mutex("order", 2).acquire(lease=None)
         read = await locks.rwlock("order", 3).reader.acquire(lease=600)
         await listened(locks)
-        scene.fail_over()
-        assert scene.tell(channel)
+        setup.fail_over()
+        assert setup.tell(channel)
         for gone in (held, for_ever, read):
             await lost(gone)
         await moved(others)
         await moved(locks)
         async with others.mutex("order", 1).acquire(timeout=5):
-            assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+            assert setup.new.ask("EXISTS", "mutex_locks/order,1") == 1
             assert await locks.mutex("order", 1).try_acquire() is None
 
 
 async def test_a_message_that_is_lost_costs_little(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: FailoverSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Sentinel is asked over the subscription, too, once a second."""
     monkeypatch.setattr(failover, "POLL_INTERVAL", 0.05)
-    async with scene.connect() as locks:
+    async with setup.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
-        scene.fail_over()
+        setup.fail_over()
         await lost(held)
 
 
 @pytest.mark.usefixtures("nobody_polls", "renewed_often")
 async def test_a_renewal_asks_where_nobody_can_subscribe(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: FailoverSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keeper asks before a batch, by itself: the user may not subscribe, say."""
     monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", 0.05)
-    for each in scene.sentinels:
+    for each in setup.sentinels:
         each.deaf = True
-    async with scene.connect() as locks:
+    async with setup.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=30)
         await renewed(held)
-        scene.fail_over()
+        setup.fail_over()
         await lost(held)
 
 
 @pytest.mark.usefixtures("nobody_polls")
 @pytest.mark.parametrize("epoch", [None, 0], ids=["forged", "of an older failover"])
 async def test_a_message_is_only_a_hint(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, epoch: int | None
+    setup: FailoverSetup, monkeypatch: pytest.MonkeyPatch, epoch: int | None
 ) -> None:
     """What the Sentinels themselves say counts; others' primaries are not ours."""
     monkeypatch.setattr(failover, "ASK_DELAYS", (0.0,))
@@ -163,76 +163,83 @@ async def test_a_message_is_only_a_hint(
 
     monkeypatch.setattr(FailoverListener, "message_received", heard)
     monkeypatch.setattr(PrimaryFinder, "find", asked)
-    async with scene.connect() as locks:
+    async with setup.connect() as locks:
         async with locks.mutex("order", 1).acquire(lease=600) as held:
             await listened(locks)
             finder = finder_of(locks)
             await eventually(lambda: len(found) == 2, "asked once it is subscribed")
             if epoch is not None:
-                scene.sentinels[0].names(scene.new.port, epoch)
-            assert scene.tell(name="another")
+                setup.sentinels[0].names(setup.new.port, epoch)
+            assert setup.tell(name="another")
             await eventually(lambda: asking == [False], "heard, and nobody asked")
-            assert scene.tell()
+            assert setup.tell()
             await eventually(lambda: len(found) == 3, "asked once")
             assert asking == [False, True]
             assert await locks.mutex("order", 1).locked()
             assert finder.switches == 0
             held.check()
-        assert scene.old.ask("EXISTS", "mutex_locks/order,1") == 0
+        assert setup.old.ask("EXISTS", "mutex_locks/order,1") == 0
 
 
 @pytest.mark.usefixtures("nobody_polls")
-async def test_another_sentinel_is_listened_to_when_one_is_gone(scene: Scene) -> None:
-    async with scene.connect() as locks:
+async def test_another_sentinel_is_listened_to_when_one_is_gone(
+    setup: FailoverSetup,
+) -> None:
+    async with setup.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
-        (first,) = [each for each in scene.sentinels if each.subscribed.is_set()]
+        (first,) = [each for each in setup.sentinels if each.subscribed.is_set()]
         first.close()
-        others = [each for each in scene.sentinels if each is not first]
+        others = [each for each in setup.sentinels if each is not first]
         await eventually(
             lambda: any(each.subscribed.is_set() for each in others), "another one"
         )
         await listened(locks)
-        scene.fail_over()
-        assert scene.tell()
+        setup.fail_over()
+        assert setup.tell()
         await lost(held)
 
 
 @pytest.mark.usefixtures("renewed_often")
 async def test_without_any_sentinel_the_present_primary_goes_on(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    setup: FailoverSetup,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """And it is said, once."""
     monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", 0.05)
-    async with scene.connect() as locks:
+    async with setup.connect() as locks:
         held = await locks.mutex("order", 1).acquire(lease=30)
         await renewed(held)
         with caplog.at_level(logging.WARNING):
-            scene.close()
+            setup.close()
             await renewed(held, 4)
         assert await held.release()
-    told = [text for text in caplog.messages if text.startswith("sentinels_away")]
-    assert len(told) == 1
+    logged = [text for text in caplog.messages if text.startswith("sentinels_away")]
+    assert len(logged) == 1
 
 
 @pytest.fixture
-def promoting(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def promoting(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailoverSetup]:
     """A primary and its replica; no Sentinel knows what becomes of them."""
     monkeypatch.setattr(sentinel, "CONFIRMATION_SECONDS", NEVER)
     monkeypatch.setattr(promotion, "SENTINELS_DECIDE", NEVER)
-    scene = Scene(pair.primary, pair.replica)
-    yield scene
-    scene.close()
+    setup = FailoverSetup(pair.primary, pair.replica)
+    yield setup
+    setup.close()
 
 
-BOTH_WAYS = pytest.mark.parametrize("way", [Scene.connect, Scene.connect_by_client])
+BOTH_WAYS = pytest.mark.parametrize(
+    "way", [FailoverSetup.connect, FailoverSetup.connect_by_client]
+)
 
 
 @ON_ASYNCIO
 @BOTH_WAYS
 @pytest.mark.usefixtures("nobody_polls", "renewed_often")
 async def test_a_promoted_replica_renews_before_any_sentinel_knows(
-    promoting: Scene, way: Callable[[Scene], AbstractAsyncContextManager[Locks]]
+    promoting: FailoverSetup,
+    way: Callable[[FailoverSetup], AbstractAsyncContextManager[Locks]],
 ) -> None:
     """And the Sentinels are asked from then on, until they say it, too."""
     old, new = promoting.old, promoting.new
@@ -256,7 +263,7 @@ async def test_a_promoted_replica_renews_before_any_sentinel_knows(
 @pytest.mark.parametrize("promoted", [True, False], ids=["promoted", "detached"])
 @pytest.mark.usefixtures("nobody_polls", "renewed_often")
 async def test_a_grant_that_a_promoted_replica_does_not_have(
-    promoting: Scene, monkeypatch: pytest.MonkeyPatch, *, promoted: bool
+    promoting: FailoverSetup, monkeypatch: pytest.MonkeyPatch, *, promoted: bool
 ) -> None:
     """It is neither renewed nor lost until it is known which server counts."""
     async with promoting.connect() as locks:
@@ -277,42 +284,42 @@ async def test_a_grant_that_a_promoted_replica_does_not_have(
 
 @ON_ASYNCIO
 @pytest.mark.usefixtures("nobody_polls")
-async def test_with_a_client_of_redis_py(scene: Scene) -> None:
+async def test_with_a_client_of_redis_py(setup: FailoverSetup) -> None:
     """Its Sentinels are listened to; one that is behind sends nobody back.
 
     The client alone would believe the first Sentinel that answers.
     """
-    async with scene.connect_by_client() as locks:
+    async with setup.connect_by_client() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
-        for each in scene.sentinels[1:]:
-            each.names(scene.new.port, 2)
-        assert scene.tell()
+        for each in setup.sentinels[1:]:
+            each.names(setup.new.port, 2)
+        assert setup.tell()
         await eventually(lambda: finder_of(locks).switches == 1, "noticed")
         await lost(held)
         await moved(locks)
         async with locks.mutex("order", 1).acquire(timeout=5):
-            assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+            assert setup.new.ask("EXISTS", "mutex_locks/order,1") == 1
 
 
 @ON_ASYNCIO
 @pytest.mark.usefixtures("nobody_polls")
-async def test_a_client_that_comes_just_after_a_failover(scene: Scene) -> None:
+async def test_a_client_that_comes_just_after_a_failover(setup: FailoverSetup) -> None:
     """It is not served by the old primary, to which its own code would lead it.
 
     The first Sentinel has not heard of the failover, and the others list the old one.
     """
-    for each in scene.sentinels[1:]:
-        each.names(scene.new.port, 2)
-        each.listed = scene.old.port
-    async with scene.connect_by_client() as locks, locks.mutex("order", 1):
-        assert scene.new.ask("EXISTS", "mutex_locks/order,1") == 1
+    for each in setup.sentinels[1:]:
+        each.names(setup.new.port, 2)
+        each.listed = setup.old.port
+    async with setup.connect_by_client() as locks, locks.mutex("order", 1):
+        assert setup.new.ask("EXISTS", "mutex_locks/order,1") == 1
 
 
 @ON_ASYNCIO
 @pytest.mark.usefixtures("nobody_polls")
 async def test_a_client_whose_sentinels_did_not_answer_us_in_time(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    setup: FailoverSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is connected to whom it found; the first answer is a switch, if another."""
     find = PrimaryFinder.find
@@ -321,12 +328,12 @@ async def test_a_client_whose_sentinels_did_not_answer_us_in_time(
         raise BackendUnavailable(what="no Sentinel tells")
 
     monkeypatch.setattr(PrimaryFinder, "find", silent)
-    async with scene.connect_by_client() as locks:
+    async with setup.connect_by_client() as locks:
         held = await locks.mutex("order", 1).acquire(lease=600)
         await listened(locks)
         monkeypatch.setattr(PrimaryFinder, "find", find)
-        scene.fail_over()
-        assert scene.tell()
+        setup.fail_over()
+        assert setup.tell()
         await lost(held)
         await moved(locks)
 

@@ -62,12 +62,12 @@ class Asked:
     ) -> dict[Any, Any]:
         del clock, timeout, lookups, enough
         self.times += 1
-        told = dict(zip(sentinels.servers, self.answers, strict=True))
+        by_server = dict(zip(sentinels.servers, self.answers, strict=True))
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
-        if not any(told.values()):
+        if not any(by_server.values()):
             raise BackendUnavailable(what="silent")
-        return {server: answer for server, answer in told.items() if answer}
+        return {server: answer for server, answer in by_server.items() if answer}
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_the_latest_failover_counts_whoever_knows_of_it(asked: Asked) -> None:
-    """Each switch is told once, and counted before that."""
-    told: list[int] = []
+    """Each switch is reported once, and counted before that."""
+    switches: list[int] = []
     finder = asked.finder
-    finder.on_switch(lambda: told.append(finder.switches))
+    finder.on_switch(lambda: switches.append(finder.switches))
     assert asked.says((1, A), (1, A), (1, A)) == "a"
     assert asked.says((1, A), (2, B), (1, A)) == "b"
     assert asked.says((2, B), (2, B), (2, B)) == "b"
     assert asked.says((3, A), None, None) == "a"
-    assert told == [1, 2]
+    assert switches == [1, 2]
     assert finder.known == A
 
 
@@ -99,7 +99,7 @@ def test_a_sentinel_that_is_behind_sends_nobody_back(asked: Asked) -> None:
 
 
 def test_most_sentinels_may_be_reset(asked: Asked) -> None:
-    """Then they know of no failover. A moment after one that is only not told yet."""
+    """Then they know of no failover. A moment after one that is not known yet."""
     asked.says((2, B), (2, B), (2, B))
     with pytest.raises(BackendUnavailable):
         asked.says((1, A), (1, A), None)
@@ -145,7 +145,7 @@ def test_the_former_primary_is_known_for_a_while(asked: Asked) -> None:
 def test_confirmed_once_a_second(
     asked: Asked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A Sentinel that does not answer costs no more, and is told of once."""
+    """A Sentinel that does not answer costs no more, and is logged once."""
     asked.finder.confirm(1)
     asked.clock.seconds += 0.9 * CONFIRMATION_SECONDS
     asked.finder.confirm(1)
@@ -212,7 +212,7 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
     assert inner.did[2:] == ["close", "run"]
 
 
-def test_what_a_former_primary_answers_is_not_believed(asked: Asked) -> None:
+def test_replies_of_a_former_primary_are_not_believed(asked: Asked) -> None:
     """Another thread learns of the failover while the batch is under way."""
     inner: Any = Batches()
     batches = KeeperChannel(inner, inner, asked.clock, asked.finder)
@@ -243,7 +243,7 @@ class Ended:
 
 
 def test_a_grant_of_a_former_primary_is_not_believed(asked: Asked) -> None:
-    """The keeper's thread learns of it; the answer is read before the loop is told."""
+    """The keeper's thread learns of it first, before the loop is notified."""
     asked.says((1, A), (1, A), (1, A))
     finder, holder, granted = asked.finder, Ended(), Call(int, ("GRANT",))
     talk = RespProtocol("here", (), holder, lambda: finder.switches == 0)  # type: ignore[arg-type]

@@ -108,7 +108,9 @@ def test_the_store_may_have_seen_the_replicas_before(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("history", [OTHERS, NONE])
-def test_who_has_not_our_data_was_not_promoted(watched: Watched, history: str) -> None:
+def test_a_server_without_our_data_was_not_promoted(
+    watched: Watched, history: str
+) -> None:
     """It was restarted without its configuration, say, and is empty."""
     watched.promoted = {B: history}
     watched.watch.note(lists(B))
@@ -118,7 +120,7 @@ def test_who_has_not_our_data_was_not_promoted(watched: Watched, history: str) -
     assert watched.doubts == []
 
 
-def test_who_was_detached_by_a_person_is_no_primary_of_ours(watched: Watched) -> None:
+def test_a_replica_detached_by_hand_is_no_primary(watched: Watched) -> None:
     """The Sentinels go on to name another; until it has been a replica again."""
     watched.promoted = {B: OURS}
     watched.watch.note(lists(B))
@@ -196,11 +198,11 @@ def test_a_reply_that_tells_nothing_changes_nothing(
         "slave0",
     ],
 )
-def test_what_is_no_address_is_no_replica(entry: str) -> None:
+def test_an_entry_without_address_is_no_replica(entry: str) -> None:
     assert replicas_in(f"{entry}\r\nslave1:ip=::1,port=7\r\n".encode()) == (("::1", 7),)
 
 
-def test_all_is_forgotten_with_the_primary(watched: Watched) -> None:
+def test_the_replicas_are_forgotten_with_the_primary(watched: Watched) -> None:
     watched.promoted = {B: OURS}
     watched.watch.note(lists(B, C))
     watched.watch.note(lists())

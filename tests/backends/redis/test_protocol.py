@@ -45,7 +45,7 @@ def test_any_cut_of_the_bytes_gives_the_same_answers() -> None:
         for start in range(0, len(answers), size):
             talk.talk.received(answers[start : start + size])
         assert [c.result() for c in calls] == [1, [2, None], b"OK"]
-        assert talk.told.messages == [(b"c", b"hi")]
+        assert talk.handler.messages == [(b"c", b"hi")]
         assert not talk.talk.in_flight
 
 
@@ -64,7 +64,7 @@ def test_an_error_fails_its_call_alone(talk: Talk) -> None:
     assert second.result() == b"OK"
 
 
-def test_what_the_decoder_raises_fails_its_call_alone(talk: Talk) -> None:
+def test_an_error_of_a_decoder_fails_its_call_alone(talk: Talk) -> None:
     def decode(_: object) -> int:
         raise BadRecord(what="unreadable")
 
@@ -76,7 +76,7 @@ def test_what_the_decoder_raises_fails_its_call_alone(talk: Talk) -> None:
     assert second.result() == 2
 
 
-def test_what_a_callback_raises_harms_nobody(
+def test_an_error_of_a_callback_harms_no_other_call(
     talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, third = (talk.say("X") for _ in range(3))
@@ -118,12 +118,14 @@ def test_pushes_of_other_kinds_take_nobodys_answer(talk: Talk) -> None:
         b"%1\r\n%1\r\n+a\r\n:1\r\n:1\r\n",  # a map as the key of a map
     ],
 )
-def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
+def test_bytes_that_are_no_redis_protocol_end_the_connection(
+    talk: Talk, data: bytes
+) -> None:
     call = talk.say("PING")
     if data.startswith(b"+"):
         data = b"+PONG\r\n" + data
     talk.talk.received(data)
-    assert isinstance(talk.told.error, Unsupported)
+    assert isinstance(talk.handler.error, Unsupported)
     assert talk.wire.hung_up
     assert call.done()
 
@@ -133,8 +135,8 @@ def test_lost_what_was_written_fails_what_was_not_is_given_back(talk: Talk) -> N
     waiting = [talk.say("B"), talk.say("C")]
     talk.talk.lost(ConnectionResetError(104, "reset"))
     talk.talk.lost(None)  # said once
-    assert talk.told.events == ["ended"]
-    assert talk.told.unsent == waiting
+    assert talk.handler.events == ["ended"]
+    assert talk.handler.unsent == waiting
     assert isinstance(sent.error, BackendUnavailable)
     assert not any(call.done() for call in waiting)
 
@@ -153,15 +155,15 @@ def test_readonly_hangs_up(talk: Talk) -> None:
     assert talk.wire.hung_up
 
 
-def test_too_many_unsent_bytes_are_told(talk: Talk) -> None:
+def test_too_many_unsent_bytes_are_reported(talk: Talk) -> None:
     _ = talk.say("A"), talk.say("B")
     talk.wire.waiting = MAX_UNSENT + 1
     talk.talk.flush()
-    assert talk.told.events == ["crowded"]
+    assert talk.handler.events == ["crowded"]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "push",
     [
         pytest.param(b">3\r\n+sunsubscribe\r\n+c\r\n:0\r\n", id="ours"),
         pytest.param(
@@ -172,15 +174,15 @@ def test_too_many_unsent_bytes_are_told(talk: Talk) -> None:
         pytest.param(b"", id="nothing"),
     ],
 )
-def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, told: bytes) -> None:
+def test_the_end_of_a_channel_takes_no_others_answer(talk: Talk, push: bytes) -> None:
     """A node that gives a slot away tells the end of its channels by itself."""
     before, leaving = talk.run("a"), ShardUnsubscribeCall(b"c")
     _ = talk.send(leaving)
     after = talk.run("b")
-    talk.talk.received(b":1\r\n" + told + b"+PONG\r\n:2\r\n")
+    talk.talk.received(b":1\r\n" + push + b"+PONG\r\n:2\r\n")
     assert (before.result(), leaving.done(), after.result()) == (1, True, 2)
     assert not talk.talk.in_flight
-    assert not talk.told.elsewhere
+    assert not talk.handler.elsewhere
 
 
 @pytest.mark.parametrize(
@@ -208,8 +210,8 @@ def test_a_reply_to_a_call_that_was_not_sent_answers_nothing(
     talk.talk.received(b"+OK\r\n+OK\r\n" + surplus)
     assert sent.result() == last.result() == b"OK"
     assert not made[0].done()
-    assert talk.told.unsent == made
-    assert isinstance(talk.told.error, Unsupported)
+    assert talk.handler.unsent == made
+    assert isinstance(talk.handler.error, Unsupported)
     assert talk.wire.hung_up
 
 

@@ -26,7 +26,7 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.differential import Wire, edited, short_cuts_off
-from tests.backends.redis.one_resource import LEASE, SECOND, Desk, granted
+from tests.backends.redis.one_resource import LEASE, SECOND, ResourceClient, granted
 from tests.backends.redis.rights import rules
 from tests.servers.redis import RedisServer
 
@@ -62,98 +62,111 @@ def other(fresh_redis: RedisServer) -> Iterator[Subscriber]:
     subscriber.close()
 
 
-def waits(desk: Desk, ticket: str, gate: str = OTHER, **options: Any) -> None:  # noqa: ANN401
+def waits(
+    client: ResourceClient,
+    ticket: str,
+    client_id: str = OTHER,
+    **options: Any,  # noqa: ANN401
+) -> None:
     """A writer of another process gets an entry with its ticket."""
-    assert isinstance(desk.write(ticket, gate=gate, push=True, **options), Waiting)
+    assert isinstance(
+        client.write(ticket, client_id=client_id, push=True, **options), Waiting
+    )
 
 
-def test_the_message_and_what_is_stored(desk: Desk, other: Subscriber) -> None:
-    granted(desk.write("mine"))
-    waits(desk, "theirs")
-    desk.release("mine")
-    assert not desk.rung
-    record = desk.look().record
+def test_the_message_and_what_is_stored(
+    client: ResourceClient, other: Subscriber
+) -> None:
+    granted(client.write("mine"))
+    waits(client, "theirs")
+    client.release("mine")
+    assert not client.rung
+    record = client.look().record
     (grant,) = record.grants
     assert (grant.ticket, record.pushed) == ("theirs", True)
     assert grant.expires == grant.since + WINDOW
-    assert desk.fields()["pushed"] == str(grant.fence)
+    assert client.fields()["pushed"] == str(grant.fence)
     assert record.queue[0].ticket == "theirs"
     assert record.queue[0].lease == LEASE
-    assert desk.ask("GET", desk.seat) == b"theirs,%d" % (grant.since // SECOND)
-    assert desk.ask("PEXPIRETIME", desk.seat) == -(-grant.expires // 1000)
+    assert client.ask("GET", client.seat) == b"theirs,%d" % (grant.since // SECOND)
+    assert client.ask("PEXPIRETIME", client.seat) == -(-grant.expires // 1000)
     key, _, text = other.hear().rpartition(b" ")
-    assert key == desk.seat.encode()
+    assert key == client.seat.encode()
     assert text.startswith(b"%d,%d,%d," % (grant.since, grant.expires, grant.fence))
-    told = pushed_in(text)
-    assert told == PushedGrant.of(grant)
-    assert told.proves("theirs")
+    pushed = pushed_in(text)
+    assert pushed == PushedGrant.of(grant)
+    assert pushed.proves("theirs")
     assert b"theirs" not in text
 
 
-def test_the_caller_is_told_in_the_answer(desk: Desk) -> None:
-    granted(desk.write("first"))
-    desk.write("second", push=True)
-    desk.release("first")
-    (grant,) = desk.look().record.grants
+def test_a_grant_pushed_to_the_caller_is_in_its_reply(client: ResourceClient) -> None:
+    granted(client.write("first"))
+    client.write("second", push=True)
+    client.release("first")
+    (grant,) = client.look().record.grants
     assert grant.ticket == "second"
-    assert (desk.rung, desk.pushed) == (True, PushedGrant.of(grant))
+    assert (client.rung, client.pushed) == (True, PushedGrant.of(grant))
 
 
 @pytest.mark.usefixtures("other")
-def test_the_confirmation(desk: Desk) -> None:
-    granted(desk.write("mine"))
-    waits(desk, "theirs", more=1)
-    desk.release("mine")
+def test_the_confirmation(client: ResourceClient) -> None:
+    granted(client.write("mine"))
+    waits(client, "theirs", more=1)
+    client.release("mine")
     following = Claim("after", LEASE)
     reply = granted(
-        desk.write("theirs", gate=OTHER, confirms=True, more=1, following=following)
+        client.write(
+            "theirs", client_id=OTHER, confirms=True, more=1, following=following
+        )
     )
     assert reply.placed
     assert reply.grants[0].expires == reply.now + LEASE
-    record = desk.look().record
+    record = client.look().record
     assert not record.pushed
-    assert "pushed" not in desk.fields()
+    assert "pushed" not in client.fields()
     (entry,) = record.queue
     assert (entry.ticket, entry.lease) == ("after", LEASE)
-    late = desk.write("long-gone", gate="late", confirms=True)
+    late = client.write("long-gone", client_id="late", confirms=True)
     assert isinstance(late, NotHeld)
-    assert len(desk.look().record.queue) == 1
+    assert len(client.look().record.queue) == 1
 
 
-def test_a_waiting_reply_says_the_servers_time(desk: Desk) -> None:
-    granted(desk.write("mine"))
-    before, _ = desk.ask("TIME")
-    reply = desk.write("theirs", gate=OTHER)
+def test_a_waiting_reply_says_the_servers_time(client: ResourceClient) -> None:
+    granted(client.write("mine"))
+    before, _ = client.ask("TIME")
+    reply = client.write("theirs", client_id=OTHER)
     assert isinstance(reply, Waiting)
     assert 0 <= reply.now - int(before) * SECOND < 10 * SECOND
 
 
-def test_who_does_not_listen_is_passed_over(desk: Desk, other: Subscriber) -> None:
+def test_a_client_that_does_not_listen_is_skipped(
+    client: ResourceClient, other: Subscriber
+) -> None:
     """What was pushed to it is taken back in the same step, its ticket is forgotten."""
-    granted(desk.write("mine"))
-    waits(desk, "deaf", gate="deafgate")
-    waits(desk, "theirs")
-    desk.release("mine")
-    record = desk.look().record
+    granted(client.write("mine"))
+    waits(client, "deaf", client_id="deafgate")
+    waits(client, "theirs")
+    client.release("mine")
+    record = client.look().record
     assert [g.ticket for g in record.grants] == ["theirs"]
     assert [p.ticket for p in record.queue] == ["", "theirs"]
-    told = pushed_in(other.hear().rpartition(b" ")[2])
-    assert told is not None
-    assert told.fence == record.last
-    desk.release("theirs")
-    assert desk.look().record.grants == ()
+    pushed = pushed_in(other.hear().rpartition(b" ")[2])
+    assert pushed is not None
+    assert pushed.fence == record.last
+    client.release("theirs")
+    assert client.look().record.grants == ()
 
 
-def test_nobody_listens(desk: Desk) -> None:
+def test_a_push_without_any_listener_frees_the_lock(client: ResourceClient) -> None:
     """The lock is free, and the next that asks gets it; no record is left behind."""
-    granted(desk.write("mine"))
-    waits(desk, "deaf", gate="deafgate")
-    desk.release("mine")
-    record = desk.look().record
+    granted(client.write("mine"))
+    waits(client, "deaf", client_id="deafgate")
+    client.release("mine")
+    record = client.look().record
     assert (record.grants, record.pushed, record.seat) == ((), False, None)
-    assert desk.ask("EXISTS", desk.seat) == 0
-    assert "writer" not in desk.fields()
-    granted(desk.write("next"))
+    assert client.ask("EXISTS", client.seat) == 0
+    assert "writer" not in client.fields()
+    granted(client.write("next"))
 
 
 RIGHTS = ("hset", "set")
@@ -161,29 +174,31 @@ RIGHTS = ("hset", "set")
 
 @pytest.mark.parametrize("right", RIGHTS)
 @pytest.mark.parametrize("change", [str, short_cuts_off])
-def test_a_grant_that_was_not_stored_is_not_told(
+def test_a_grant_that_was_not_stored_is_not_sent(
     fresh_redis: RedisServer, right: str, change: Callable[[str], str]
 ) -> None:
     """A step is refused in its middle: its client must not enter by a message."""
-    assert not _told_without(fresh_redis, right, change(LEAVE.text))
+    assert not _messages_without(fresh_redis, right, change(LEAVE.text))
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_told_first_it_would_be(fresh_redis: RedisServer, right: str) -> None:
+def test_a_message_before_the_write_would_be_sent(
+    fresh_redis: RedisServer, right: str
+) -> None:
     """The meta-check of the one above."""
     text = edited(short_cuts_off(LEAVE.text), "      save.write(nil)\n", "")
-    assert _told_without(fresh_redis, right, text)
+    assert _messages_without(fresh_redis, right, text)
 
 
-def _told_without(server: RedisServer, right: str, script: str) -> list[bytes]:
-    desk, other = Desk(server), Subscriber(server)
+def _messages_without(server: RedisServer, right: str, script: str) -> list[bytes]:
+    client, other = ResourceClient(server), Subscriber(server)
     try:
-        granted(desk.write("mine"))
-        waits(desk, "theirs")
+        granted(client.write("mine"))
+        waits(client, "theirs")
         server.ask("ACL", "SETUSER", "locks", *rules(), f"-{right}")
         wire = Wire(server.port)
         wire.ask([("AUTH", "locks", "password")])
-        _, args = encode(desk.keys, Release("mine"), "ourgate")
+        _, args = encode(client.keys, Release("mine"), "ourgate")
         (refused,) = wire.ask([("EVAL", script, *args)])
         wire.close()
         assert isinstance(refused, hiredis.ReplyError), refused
@@ -195,58 +210,62 @@ def _told_without(server: RedisServer, right: str, script: str) -> list[bytes]:
     finally:
         server.ask("ACL", "DELUSER", "locks")
         other.close()
-        desk.close()
+        client.close()
 
 
 # ------------------------------------------------------------ other versions
 
 
-def test_the_mark_of_an_older_writers_phase_is_stale(desk: Desk) -> None:
+def test_the_mark_of_an_older_writers_phase_is_stale(client: ResourceClient) -> None:
     """An older version granted the lock, and left the field as it was."""
-    granted(desk.write("mine"))
-    fence = int(desk.fields()["last"])
-    desk.ask("HSET", desk.state, "pushed", fence - 1)
-    assert not desk.look().record.pushed
-    waits(desk, "theirs")
-    assert not desk.look().record.pushed
-    assert "pushed" not in desk.fields()
+    granted(client.write("mine"))
+    fence = int(client.fields()["last"])
+    client.ask("HSET", client.state, "pushed", fence - 1)
+    assert not client.look().record.pushed
+    waits(client, "theirs")
+    assert not client.look().record.pushed
+    assert "pushed" not in client.fields()
 
 
 @pytest.mark.parametrize("ticket", ['a"b', "a\\b"])
-def test_a_ticket_that_json_would_escape_is_not_stored(desk: Desk, ticket: str) -> None:
+def test_a_ticket_that_json_would_escape_is_not_stored(
+    client: ResourceClient, ticket: str
+) -> None:
     """Only a user's own can be such a one. It is woken as usual."""
-    granted(desk.write("mine"))
-    waits(desk, ticket)
-    desk.write("next", gate=OTHER, more=1, push=True, following=Claim(ticket, LEASE))
-    assert [p.ticket for p in desk.look().record.queue] == ["next"]
-    desk.do(Renew((("mine", LEASE),)))
+    granted(client.write("mine"))
+    waits(client, ticket)
+    client.write(
+        "next", client_id=OTHER, more=1, push=True, following=Claim(ticket, LEASE)
+    )
+    assert [p.ticket for p in client.look().record.queue] == ["next"]
+    client.do(Renew((("mine", LEASE),)))
 
 
 @pytest.mark.parametrize("lease", ["0", "9" * 20])
-def test_a_damaged_claim_is_refused(desk: Desk, lease: str) -> None:
-    granted(desk.write("mine"))
-    waits(desk, "theirs")
-    (member,) = desk.ask("ZRANGE", desk.queue, 0, -1)
+def test_a_damaged_claim_is_refused(client: ResourceClient, lease: str) -> None:
+    granted(client.write("mine"))
+    waits(client, "theirs")
+    (member,) = client.ask("ZRANGE", client.queue, 0, -1)
     field = b"place:" + member
-    stored = desk.ask("HGET", desk.state, field)
+    stored = client.ask("HGET", client.state, field)
     damaged = stored.replace(b",%d," % LEASE, b",%s," % lease.encode())
     assert damaged != stored
-    desk.ask("HSET", desk.state, field, damaged)
-    before = desk.fields()
+    client.ask("HSET", client.state, field, damaged)
+    before = client.fields()
     with pytest.raises(hiredis.ReplyError, match=r"^BADRECORD .*w:othergate"):
-        desk.release("mine")
-    assert desk.fields() == before
+        client.release("mine")
+    assert client.fields() == before
 
 
 # ------------------------------------------------------------------ messages
 
 KEY = "mutex_locks/order,7"
-TOLD = PushedGrant(3, 1, 2, proof_of("ticket", 1, 2, 3))
-TEXT = f"1,2,3,{TOLD.proof}"
+PUSHED = PushedGrant(3, 1, 2, proof_of("ticket", 1, 2, 3))
+TEXT = f"1,2,3,{PUSHED.proof}"
 
 
 def heard(payload: bytes, key: str = KEY) -> list[PushedGrant | None]:
-    """Return what a watched resource's waiters are told by this message."""
+    """Return the pushed grants that this message gives to a resource's waiters."""
     calls: list[PushedGrant | None] = []
 
     def wake(_: Resource, seconds: float, pushed: PushedGrant | None = None) -> None:
@@ -260,7 +279,7 @@ def heard(payload: bytes, key: str = KEY) -> list[PushedGrant | None]:
 
 
 def test_a_message_with_a_pushed_grant() -> None:
-    assert heard(f"{KEY} {TEXT}".encode()) == [TOLD]
+    assert heard(f"{KEY} {TEXT}".encode()) == [PUSHED]
 
 
 def test_a_plain_message() -> None:
@@ -271,7 +290,7 @@ def test_a_key_that_ends_like_a_pushed_grant() -> None:
     """The whole text is compared first."""
     key = f"{KEY} {TEXT}"
     assert heard(key.encode(), key) == [None]
-    assert heard(f"{key} {TEXT}".encode(), key) == [TOLD]
+    assert heard(f"{key} {TEXT}".encode(), key) == [PUSHED]
 
 
 @pytest.mark.parametrize(
@@ -312,9 +331,9 @@ async def test_which_servers_push(url: str, min_replicas: int, pushes: bool) -> 
 
 
 @pytest.mark.usefixtures("other")
-def test_a_pushed_grant_is_written_once(desk: Desk) -> None:
+def test_a_pushed_grant_is_written_once(client: ResourceClient) -> None:
     """TIME, HMGET, HGETALL, GET; two HSET, SET; PUBLISH."""
-    granted(desk.write("mine"))
-    waits(desk, "theirs")
-    assert desk.calls(Release("mine")) == 8
-    assert desk.look().record.pushed
+    granted(client.write("mine"))
+    waits(client, "theirs")
+    assert client.calls(Release("mine")) == 8
+    assert client.look().record.pushed

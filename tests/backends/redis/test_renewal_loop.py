@@ -30,7 +30,9 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_it_takes_two_file_descriptors_and_no_thread(fresh_redis: RedisServer) -> None:
+def test_the_renewal_channel_takes_two_file_descriptors_and_no_thread(
+    fresh_redis: RedisServer,
+) -> None:
     """Those by which other threads call it. The third is the connection's."""
     files, threads = open_files(), threading.active_count()
     channel = renewal_channel(fresh_redis.url)
@@ -62,7 +64,7 @@ def test_a_system_without_poll(
 
 def test_a_forked_child_that_closes_its_copy_disturbs_nobody() -> None:
     """A selector of the kernel's is shared, so the parent would hear no call."""
-    told = ran(f"""
+    output = ran(f"""
 import asyncio, os, threading
 from {RenewalLoop.__module__} import RenewalLoop
 
@@ -83,12 +85,12 @@ loop.run_until_complete(called())
 loop.close()
 print("called")
 """)
-    assert told == "called"
+    assert output == "called"
 
 
 def test_the_process_ends_while_a_name_is_looked_up() -> None:
     """The resolver may be away for half a minute."""
-    told = ran("""
+    output = ran("""
 import socket, time
 real = socket.getaddrinfo
 
@@ -108,13 +110,13 @@ except BackendUnavailable as exc:
     print(exc)
 channel.close()
 """)
-    assert "no answer in time" in told
+    assert "no answer in time" in output
 
 
 def test_trio_imports_no_asyncio_before_there_is_something_to_renew(
     fresh_redis: RedisServer,
 ) -> None:
-    told = ran(f"""
+    output = ran(f"""
 import sys, trio
 from aiorwlock_remote import connect
 
@@ -129,4 +131,4 @@ async def main():
 
 trio.run(main)
 """)
-    assert told == "False"
+    assert output == "False"

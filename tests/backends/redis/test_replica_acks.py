@@ -1,4 +1,4 @@
-"""``min_replicas``: a grant is told of when so many have it, else given back."""
+"""``min_replicas``: a grant is returned when so many have it, else withdrawn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def works(locks: Locks) -> None:
     await (await locks.adopt(given.detach())).release()
 
 
-async def test_grants_are_at_the_replica_when_they_are_told_of(pair: Pair) -> None:
+async def test_grants_are_at_the_replica_when_they_are_returned(pair: Pair) -> None:
     async with connect(pair.url, min_replicas=1) as locks:
         await works(locks)
         for number in range(50):
@@ -124,7 +124,7 @@ async def test_a_waiter_of_another_process_is_refused(pair: Pair) -> None:
             pass
 
 
-async def test_who_had_it_before_keeps_it(pair: Pair) -> None:
+async def test_an_earlier_grant_survives_an_unconfirmed_repetition(pair: Pair) -> None:
     """A repeated call that is not confirmed takes nothing away."""
     async with connect(pair.url, min_replicas=1) as locks:
         assert await locks.acquire_mutex_lock("mine", 1, "gluww")
@@ -180,7 +180,7 @@ async def test_a_server_that_forgot_the_scripts(pair: Pair) -> None:
 
 
 async def test_a_connection_lost_while_it_waits(pair: Pair) -> None:
-    """The grant of which nobody was told is free again."""
+    """The grant that was not returned is free again."""
     with Proxy(pair.primary.port) as proxy:
         async with connect(f"{proxy.url}?{QUICK}", min_replicas=1) as locks:
             pair.replica.pause()
@@ -206,7 +206,7 @@ async def test_a_user_who_may_not_wait(start_redis: StartRedis) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 1.0, True, "1", None])
-async def test_what_is_no_number_of_replicas(number: object) -> None:
+async def test_invalid_numbers_of_replicas_are_refused(number: object) -> None:
     with pytest.raises(ConfigurationError, match="min_replicas"):
         await connect("memory://", min_replicas=number)  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ async def test_a_store_without_replicas_refuses() -> None:
         await connect("memory://", min_replicas=1)
 
 
-async def test_given_twice(redis_server: RedisServer) -> None:
+async def test_min_replicas_given_twice(redis_server: RedisServer) -> None:
     url = f"{redis_server.url}?min_replicas="
     for bad in ("", "-1", "1.5", "many"):
         with pytest.raises(ConfigurationError, match="not a number"):

@@ -40,11 +40,11 @@ def test_without_its_mark_wait_says_nothing(mark: str) -> None:
     link: Any = Answering(mark)
     replicas = ReplicaAcks(link, 1, 1.0, "h:1")
     call: Call[Any] = Call(as_is, (2, b"a", b"b"), LEAVE)
-    told: Pending[Any] = replicas.confirm(
+    confirmed: Pending[Any] = replicas.confirm(
         call, lambda _: UnackedGrant(lambda error: error)
     )
-    assert told.done()
+    assert confirmed.done()
     if mark:
-        assert isinstance(told.error, BackendError)
+        assert isinstance(confirmed.error, BackendError)
     else:
-        assert told.result() == "granted"
+        assert confirmed.result() == "granted"

@@ -79,12 +79,12 @@ def test_one_sentinel_and_its_password() -> None:
         ("redis://h?sentinel_password=x", "unknown option"),
     ],
 )
-def test_refused(url: str, said: str) -> None:
+def test_refused_urls(url: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         read(url)
 
 
-def test_found(sentinel_group: SentinelGroup) -> None:
+def test_the_primary_is_found(sentinel_group: SentinelGroup) -> None:
     ports = [sentinel.port for sentinel in sentinel_group.sentinels]
     assert ask(*ports) == (LOCAL, sentinel_group.primary.port)
     assert ask(ports[0]) == (LOCAL, sentinel_group.primary.port)
@@ -116,7 +116,7 @@ def test_the_one_that_knows_of_the_latest_failover_is_believed(
         assert ask(one, two, three) == (LOCAL, 1000 + newest)
 
 
-def test_a_user_who_may_not_know_of_failovers_is_told_where_it_is() -> None:
+def test_a_user_without_the_right_to_ask_for_failovers_gets_the_primary() -> None:
     with stranger(bulk(LOCAL, "1000") + b"-NOPERM no SENTINEL MASTER\r\n") as port:
         assert ask(port) == (LOCAL, 1000)
 
@@ -139,7 +139,7 @@ def test_a_name_nobody_knows(sentinel_group: SentinelGroup) -> None:
         (None, BackendUnavailable, "no answer in time"),
     ],
 )
-def test_strangers(
+def test_servers_that_are_no_sentinel(
     answer: bytes | None,
     kind: type[Exception],
     said: str,
@@ -169,7 +169,7 @@ def test_nonsense_of_one_does_not_keep_us_from_the_others(answer: bytes) -> None
             ask(strange)
 
 
-def test_nobody_there() -> None:
+def test_sentinels_that_cannot_be_reached() -> None:
     with stranger(None) as gone:
         pass
     with pytest.raises(BackendUnavailable, match=f"no Sentinel tells.*:{gone}"):

@@ -38,7 +38,7 @@ def changing(*answers: bytes) -> Iterator[int]:
     server = socket.create_server((LOCAL, 0))
 
     def serve() -> None:
-        told = list(answers)
+        replies = list(answers)
         while True:
             try:
                 client, _ = server.accept()
@@ -46,7 +46,7 @@ def changing(*answers: bytes) -> Iterator[int]:
                 return
             with client:
                 client.recv(4096)
-                client.sendall(told.pop(0) if len(told) > 1 else told[0])
+                client.sendall(replies.pop(0) if len(replies) > 1 else replies[0])
 
     thread = threading.Thread(target=serve)
     thread.start()

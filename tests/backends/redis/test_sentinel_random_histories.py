@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.backends.redis.connection_state_machine import DOORS
+from tests.backends.redis.connection_state_machine import PORT_STATES
 from tests.backends.redis.fake_sentinel import MOODS, SERVERS
-from tests.backends.redis.sentinel_state_machine import CONNECT, Scene
+from tests.backends.redis.sentinel_state_machine import CONNECT, SentinelSetup
 from tests.examples_of_histories import many
 
 SOME = st.integers(0, SERVERS - 1)
-TOLD = st.sets(SOME)
+INFORMED = st.sets(SOME)
 MOOD = st.sampled_from(["", "", "slow", "secretive", *MOODS])
 RARE = (
     *(
@@ -28,7 +28,9 @@ RARE = (
     ),
     *("every_task_is_cancelled", "nothing_is_answered_for_long", "we_close"),
 )
-FATE = st.sampled_from(["dies", "sleeps", "obeys", "is told", "believes", "believes"])
+FATE = st.sampled_from(
+    ["dies", "sleeps", "obeys", "is informed", "believes", "believes"]
+)
 """Of an old primary."""
 TURN = st.sampled_from(
     ["sleeps", "is locked", "restarts", "is loading", "obeys", "believes"]
@@ -42,7 +44,7 @@ TROUBLE = st.sampled_from(
 """Before the first connection."""
 
 
-class Story(Scene, RuleBasedStateMachine):
+class SentinelStateMachine(SentinelSetup, RuleBasedStateMachine):
     """One link, from its first connection, which may fail, until it is closed."""
 
     @initialize(
@@ -55,7 +57,7 @@ class Story(Scene, RuleBasedStateMachine):
             trouble = data.draw(TROUBLE)
             if trouble == "a Sentinel":
                 self.a_sentinel_changes(
-                    *(data.draw(SOME), data.draw(MOOD), data.draw(DOORS)),
+                    *(data.draw(SOME), data.draw(MOOD), data.draw(PORT_STATES)),
                     *(data.draw(KNOWS), data.draw(st.booleans())),
                 )
             elif trouble == "a server":
@@ -66,7 +68,7 @@ class Story(Scene, RuleBasedStateMachine):
                 self.the_resolver_is(data.draw(RESOLVER))
             else:
                 self.a_primary_is_replaced(
-                    data.draw(SOME), data.draw(FATE), data.draw(TOLD)
+                    data.draw(SOME), data.draw(FATE), data.draw(INFORMED)
                 )
         self.connects(patience)
 
@@ -75,10 +77,10 @@ class Story(Scene, RuleBasedStateMachine):
 
     # What becomes of the servers.
 
-    @rule(to=SOME, old=FATE, told=TOLD)
-    def a_primary_is_replaced(self, to: int, old: str, told: set[int]) -> None:
+    @rule(to=SOME, old=FATE, informed=INFORMED)
+    def a_primary_is_replaced(self, to: int, old: str, informed: set[int]) -> None:
         self.fails_over(self.truth.servers[to], old)
-        for number in told:
+        for number in informed:
             self.truth.sentinels[number].learns()
 
     @rule(number=SOME, turn=TURN)
@@ -103,18 +105,24 @@ class Story(Scene, RuleBasedStateMachine):
         self.ask([b"a", b"b"])
         self.we_are_misled(self.truth.servers[number])
 
-    @rule(number=SOME, door=DOORS)
-    def a_door_changes(self, number: int, door: str) -> None:
-        self.truth.servers[number].door = door
+    @rule(number=SOME, port_state=PORT_STATES)
+    def a_port_changes(self, number: int, port_state: str) -> None:
+        self.truth.servers[number].port_state = port_state
 
     # What becomes of the Sentinels.
 
-    @rule(number=SOME, mood=MOOD, door=DOORS, knows=KNOWS, by_name=st.booleans())
+    @rule(
+        number=SOME,
+        mood=MOOD,
+        port_state=PORT_STATES,
+        knows=KNOWS,
+        by_name=st.booleans(),
+    )
     def a_sentinel_changes(
-        self, number: int, mood: str, door: str, knows: str, by_name: bool
+        self, number: int, mood: str, port_state: str, knows: str, by_name: bool
     ) -> None:
         sentinel = self.truth.sentinels[number]
-        sentinel.door, sentinel.mood, sentinel.by_name = door, mood, by_name
+        sentinel.port_state, sentinel.mood, sentinel.by_name = port_state, mood, by_name
         if knows == "nothing":
             sentinel.view = None
         elif knows:
@@ -146,5 +154,5 @@ class Story(Scene, RuleBasedStateMachine):
         getattr(self, what)()
 
 
-TestStory = Story.TestCase
+TestStory = SentinelStateMachine.TestCase
 TestStory.settings = settings(max_examples=many(70), stateful_step_count=50)

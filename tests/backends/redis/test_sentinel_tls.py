@@ -112,7 +112,7 @@ async def test_locks_over_tls(vault: Vault) -> None:
     await anyio.to_thread.run_sync(keeper.close)
 
 
-async def test_whoever_shows_no_certificate_is_refused(vault: Vault) -> None:
+async def test_a_client_without_certificate_is_refused(vault: Vault) -> None:
     trusts = f"ca_file={vault.files.authority}"
     url = vault.url(vault.sentinel.tls_port, more=trusts)
     with pytest.raises(BackendUnavailable):

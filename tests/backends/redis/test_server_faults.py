@@ -230,7 +230,7 @@ def loading(server: RedisServer) -> bool:
     return False
 
 
-async def test_loading(start_redis: StartRedis) -> None:
+async def test_a_server_that_is_loading(start_redis: StartRedis) -> None:
     """It answers LOADING while it reads its data, here for the second time."""
     slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = start_redis(config={"enable-debug-command": "yes"} | slow)
@@ -268,7 +268,7 @@ async def test_our_connections_are_killed(fresh_redis: RedisServer) -> None:
             pass
 
 
-async def test_no_room_for_the_keeper(start_redis: StartRedis) -> None:
+async def test_without_a_connection_for_the_keeper(start_redis: StartRedis) -> None:
     """``maxclients``: who is in goes on, over the connection that there is."""
     server = start_redis()
     with redis.Redis.from_url(server.url) as plain:
@@ -293,7 +293,7 @@ async def test_hello_was_renamed(start_redis: StartRedis) -> None:
     server = start_redis(config={"rename-command": "HELLO ''"})
     with pytest.raises(Unsupported) as caught:
         await connect(server.url)
-    told = str(caught.value)
-    assert "does not know the command HELLO" in told
-    assert "rename-command" in told
-    assert "older" not in told
+    message = str(caught.value)
+    assert "does not know the command HELLO" in message
+    assert "rename-command" in message
+    assert "older" not in message

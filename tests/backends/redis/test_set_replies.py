@@ -1,4 +1,4 @@
-"""Answers about a mutex set that make no sense: told as such, not as our own defect."""
+"""Senseless replies about a mutex set: reported as such, not as our own defect."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_of_who_asks(answer: Raw) -> None:
 
 @pytest.mark.parametrize("answer", [None, 7, [], [None], [[7]]])
 def test_of_whom_to_ring(answer: Raw) -> None:
-    sets = MutexSets(0, StoreSettings("gate"), cluster=False)
+    sets = MutexSets(0, StoreSettings("client"), cluster=False)
     with pytest.raises(BackendError, match="cannot be read"):
         sets.waking(bool)(answer)

@@ -82,7 +82,7 @@ def test_an_old_node_is_late_to_tell() -> None:
     assert said(heard.two) == [("SSUBSCRIBE", b"c")]
 
 
-def test_what_is_long_unused_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_unused_for_long_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CHANNELS", 2)
     heard = Heard()
     for number, now in ((1, 0.0), (2, 0.0), (1, 5.0), (3, UNUSED_AFTER)):
@@ -103,14 +103,14 @@ def test_to_look_needs_no_channel() -> None:
     assert not PAIR_LOOK.waits
 
 
-def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
+def test_a_wait_follows_its_redirected_script() -> None:
     """WAIT where the script is not would count replicas that have nothing to say."""
     heard, host = Heard(), Host()
     search = TopologyRefresher(host, nobody, lambda: True)
     options = Options(seeds=SERVERS)
     routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
-        client_id=b"gate",
+        client_id=b"client",
         refresher=search,
     )
     heard.one.connected = False

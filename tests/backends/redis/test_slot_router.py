@@ -122,7 +122,7 @@ class Moving(RuleBasedStateMachine):
             self.slots,
             nodes,
             ShardedSubscriptions(self.slots, nodes),
-            client_id=b"gate",
+            client_id=b"client",
             refresher=TopologyRefresher(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
@@ -143,7 +143,7 @@ class Moving(RuleBasedStateMachine):
             self._answer(node, node.sent.popleft())
 
     def _answer(self, node: FakeNode, call: Call[Any]) -> None:
-        told: Any = node
+        asked_node: Any = node
         if call.script is None:
             call.answered(b"PONG")
             return
@@ -154,12 +154,12 @@ class Moving(RuleBasedStateMachine):
         if owner != node.server:
             text = f"MOVED {slot_of(key)} {owner[0]}:{owner[1]}"
             self.routes.redirect(
-                told, call, text, found := parse_moved(text, node.server)
+                asked_node, call, text, found := parse_moved(text, node.server)
             )
             assert found is not None
             self.slots.note(found)
         elif key in self.open:
-            self.routes.redirect(told, call, "TRYAGAIN later", None)
+            self.routes.redirect(asked_node, call, "TRYAGAIN later", None)
         else:
             self.done[key].append(number)
             call.answered(number)
@@ -212,7 +212,7 @@ class Moving(RuleBasedStateMachine):
             assert done == sorted(set(done))
 
     def teardown(self) -> None:
-        """Left alone, everything is carried out, or its caller was told that not."""
+        """Left alone, everything is carried out, or its caller got an error."""
         if not hasattr(self, "made"):
             return
         self.open.clear()

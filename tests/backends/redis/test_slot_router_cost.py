@@ -48,7 +48,7 @@ class Burst:
         self.routes = SlotRouter(
             *(Options(seeds=SERVERS), host, self.slots, nodes),
             ShardedSubscriptions(self.slots, nodes),
-            client_id=b"gate",
+            client_id=b"client",
             refresher=TopologyRefresher(host, nobody, lambda: True),
         )
         self.clock = host.clock
@@ -67,12 +67,12 @@ class Burst:
         return slot_of(key)
 
 
-def test_many_slots_that_moved_are_told_one_by_one(
+def test_many_moved_slots_are_learnt_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """MOVED, as often as there are calls; each is looked at some times, not by all."""
     burst = Burst(monkeypatch)
-    told: Any = burst.one
+    asked_node: Any = burst.one
     while burst.one.sent:
         call = burst.one.sent.popleft()
         if call.script is None:
@@ -80,7 +80,7 @@ def test_many_slots_that_moved_are_told_one_by_one(
             continue
         slot = slot_of(call.args[1])
         text = f"MOVED {slot} {TWO[0]}:{TWO[1]}"
-        burst.routes.redirect(told, call, text, found := parse_moved(text, ONE))
+        burst.routes.redirect(asked_node, call, text, found := parse_moved(text, ONE))
         assert found is not None
         burst.slots.note(found)
     assert set(burst.scripts(burst.two)) == set(burst.calls)
@@ -101,7 +101,7 @@ def test_a_slot_that_nobody_serves_is_tried_ever_more_seldom(
 ) -> None:
     """CLUSTERDOWN, for as long as a node is away: each slot that is wanted asks."""
     burst, tries = Burst(monkeypatch, calls=1), 0
-    told: Any = burst.one
+    asked_node: Any = burst.one
 
     def answer(text: str, found: Moved | None = None) -> None:
         nonlocal tries
@@ -111,7 +111,7 @@ def test_a_slot_that_nobody_serves_is_tried_ever_more_seldom(
                 call.answered(b"PONG")
             else:
                 tries += 1
-                burst.routes.redirect(told, call, text, found)
+                burst.routes.redirect(asked_node, call, text, found)
 
     def look(seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):

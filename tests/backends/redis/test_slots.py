@@ -51,12 +51,12 @@ def test_a_key_beside_another(key: bytes) -> None:
 
 
 def test_a_set_whose_keys_cannot_be_kept_together() -> None:
-    settings = StoreSettings("gate")
+    settings = StoreSettings("client")
     for name in ("proxies", "{eu}proxies", "proxies{eu}"):
-        SetKeys(settings, name, "gate", cluster=True)
+        SetKeys(settings, name, "client", cluster=True)
     with pytest.raises(ConfigurationError, match="several slots"):
-        SetKeys(settings, "a}b", "gate", cluster=True)
-    SetKeys(settings, "a}b", "gate")  # one server has all slots
+        SetKeys(settings, "a}b", "client", cluster=True)
+    SetKeys(settings, "a}b", "client")  # one server has all slots
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_map() -> None:
     slots = SlotMap([ONE])
     assert slots.primaries == []
     assert slots.known == [ONE]
-    # A host that is not told is the one that was asked; "?" is nowhere.
+    # A host that is not named is the one that was asked; "?" is nowhere.
     first = [0, 8191, [None, 7000, b"a"], [b"10.0.0.3", 7000, b"b"]]
     second = [8192, 16383, [b"?", 7000, b"c"], [b"10.0.0.2", 7000, b"d"]]
     slots.learn([first, second], ONE)
@@ -106,7 +106,7 @@ def test_the_map() -> None:
         [[0, 5, [b"h", b"x", b"i"]]],
     ],
 )
-def test_what_is_no_map_changes_nothing(answer: object) -> None:
+def test_an_empty_slot_map_changes_nothing(answer: object) -> None:
     """A node that was thrown out answers with an empty one."""
     slots = SlotMap([ONE])
     slots.learn([[0, 16383, [b"10.0.0.2", 7000, b"a"]]], ONE)

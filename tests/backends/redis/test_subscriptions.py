@@ -33,7 +33,7 @@ async def test_each_change_is_said_once() -> None:
     await link.aclose()
 
 
-async def test_those_that_are_not_needed_are_asked_for_after_the_greeting() -> None:
+async def test_optional_subscriptions_follow_the_handshake() -> None:
     link, talk = unconnected(b"own"), Talk()
     for channel in (b"b", b"a", b"c"):
         link.subscribe(channel)

@@ -169,7 +169,7 @@ def test_no_time_left_is_no_answer(opened: Opened, fresh_redis: RedisServer) -> 
         batches.run_many([(INCR, (1, "k"))], 0.0)
 
 
-def test_refused_at_the_door_it_knocks_again(
+def test_a_refused_connection_is_tried_again(
     opened: Opened, start_redis: StartRedis
 ) -> None:
     server = start_redis(users=["bob on >old ~* &* +@all"])
@@ -218,15 +218,15 @@ def test_on_the_users_loop_in_order_with_errors_in_their_places(
 
 
 def test_without_a_connection_nothing_is_renewed_late(start_redis: StartRedis) -> None:
-    """Each is told at once: there may be another way, and the lease may end first."""
+    """Each fails at once: there may be another way, and the lease may end first."""
     server = start_redis()
 
     async def run() -> None:
         batches, link = await on_the_users_loop(server.url)
         await killed(server, link)
-        (told,) = await asyncio.to_thread(batches.run_many, [(INCR, (1, "k"))], 60)
-        assert isinstance(told, BackendUnavailable)
-        assert told.nothing_done
+        (outcome,) = await asyncio.to_thread(batches.run_many, [(INCR, (1, "k"))], 60)
+        assert isinstance(outcome, BackendUnavailable)
+        assert outcome.nothing_done
         server.start()
         assert await link.call("GET", "k") is None
         await link.aclose()

@@ -45,7 +45,7 @@ class TrioHost:
         self._nursery.start_soon(function)
 
 
-class Scene:
+class TwoNodes:
     """Two nodes; one of them goes away. ``asked``: when somebody was asked."""
 
     def __init__(self, nursery: trio.Nursery, patch: pytest.MonkeyPatch) -> None:
@@ -90,72 +90,72 @@ def stopped(nursery: trio.Nursery) -> Iterator[None]:
     nursery.cancel_scope.cancel()
 
 
-def played(play: Callable[[Scene], Awaitable[None]]) -> None:
-    """Run a scene by a clock that jumps."""
+def played(play: Callable[[TwoNodes], Awaitable[None]]) -> None:
+    """Run a test by a clock that jumps."""
 
     async def run() -> None:
         with pytest.MonkeyPatch.context() as patch:
             async with trio.open_nursery() as nursery:
                 with stopped(nursery):
-                    await play(Scene(nursery, patch))
+                    await play(TwoNodes(nursery, patch))
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
-async def long_away(scene: Scene) -> None:
-    scene.lose()
+async def long_away(nodes: TwoNodes) -> None:
+    nodes.lose()
     await trio.sleep(MINUTE)
 
 
 def test_a_node_that_stays_away_is_looked_for_ever_more_seldom() -> None:
-    async def play(scene: Scene) -> None:
-        scene.lose()
+    async def play(nodes: TwoNodes) -> None:
+        nodes.lose()
         await trio.sleep(1)
-        assert scene.within(1) >= 2
+        assert nodes.within(1) >= 2
         await trio.sleep(MINUTE)
-        before = len(scene.asked)
+        before = len(nodes.asked)
         await trio.sleep(10 * MINUTE)
-        assert 100 < len(scene.asked) - before < 400
+        assert 100 < len(nodes.asked) - before < 400
 
     played(play)
 
 
-def test_what_is_refused_for_long_is_no_reason_to_hurry() -> None:
+def test_repeated_refusals_cause_no_hurried_refresh() -> None:
     """CLUSTERDOWN, over and over: those who wait try the node itself."""
 
-    async def play(scene: Scene) -> None:
-        await long_away(scene)
-        before = len(scene.asked)
+    async def play(nodes: TwoNodes) -> None:
+        await long_away(nodes)
+        before = len(nodes.asked)
         for _ in range(1200):
-            scene.refuse("CLUSTERDOWN The cluster is down")
+            nodes.refuse("CLUSTERDOWN The cluster is down")
             await trio.sleep(0.05)
-        assert 0 < len(scene.asked) - before < 50
+        assert 0 < len(nodes.asked) - before < 50
 
     played(play)
 
 
-@pytest.mark.parametrize("news", ["MOVED", "unheard", "lost", "told", "nobody"])
+@pytest.mark.parametrize("news", ["MOVED", "unheard", "lost", "notified", "nobody"])
 def test_news_are_looked_after_at_once(news: str) -> None:
-    async def play(scene: Scene) -> None:
-        await long_away(scene)
-        other: Any = scene.there
+    async def play(nodes: TwoNodes) -> None:
+        await long_away(nodes)
+        other: Any = nodes.there
         await trio.sleep(0.001)  # not in the moment of a look
-        before = len(scene.asked)
+        before = len(nodes.asked)
         if news == "MOVED":
-            scene.refuse(f"MOVED {slot_of(KEY)} third:3")
+            nodes.refuse(f"MOVED {slot_of(KEY)} third:3")
         elif news == "unheard":
-            scene.cluster.slot_unsubscribed(other, KEY)
+            nodes.cluster.slot_unsubscribed(other, KEY)
         elif news == "lost":
-            scene.cluster.node_lost(other)
-        elif news == "told":
-            scene.cluster.adopt_map(scene.cluster.slots)
+            nodes.cluster.node_lost(other)
+        elif news == "notified":
+            nodes.cluster.adopt_map(nodes.cluster.slots)
         else:
-            owners = list(scene.slots)
+            owners = list(nodes.slots)
             owners[slot_of(KEY)] = None
-            scene.slots = scene.cluster.slots.owners = owners
-            scene.cluster.send(Call(as_is, (1, KEY), LEAVE))
+            nodes.slots = nodes.cluster.slots.owners = owners
+            nodes.cluster.send(Call(as_is, (1, KEY), LEAVE))
         await trio.sleep(0.06)
-        assert len(scene.asked) > before
+        assert len(nodes.asked) > before
 
     played(play)
 
@@ -163,25 +163,25 @@ def test_news_are_looked_after_at_once(news: str) -> None:
 def test_a_map_that_changed_is_soon_asked_for_again() -> None:
     """Much else may change then."""
 
-    async def play(scene: Scene) -> None:
-        await long_away(scene)
-        scene.slots = [THERE, *scene.slots[1:]]
+    async def play(nodes: TwoNodes) -> None:
+        await long_away(nodes)
+        nodes.slots = [THERE, *nodes.slots[1:]]
         await trio.sleep(MINUTE)
-        late = [moment for moment in scene.asked if moment > MINUTE]
+        late = [moment for moment in nodes.asked if moment > MINUTE]
         assert min(later - one for one, later in pairwise(late)) < 0.1
 
     played(play)
 
 
-def test_nobody_is_asked_any_more_when_all_are_there() -> None:
-    async def play(scene: Scene) -> None:
-        await long_away(scene)
-        scene.away.connected = True
-        node: Any = scene.away
-        scene.cluster.node_connected(node)
+def test_no_node_is_asked_when_all_are_connected() -> None:
+    async def play(nodes: TwoNodes) -> None:
+        await long_away(nodes)
+        nodes.away.connected = True
+        node: Any = nodes.away
+        nodes.cluster.node_connected(node)
         await trio.sleep(10)
-        before = len(scene.asked)
+        before = len(nodes.asked)
         await trio.sleep(MINUTE)
-        assert len(scene.asked) == before
+        assert len(nodes.asked) == before
 
     played(play)

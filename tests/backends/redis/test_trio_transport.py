@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.redis.connection.trio_transport import PlainTrioT
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from tests.backends.redis.fake_transport import Told
+from tests.backends.redis.fake_transport import RecordingHandler
 from tests.backends.redis.some_scripts import BOTH, INCR
 from tests.servers.certificates import Certificates
 from tests.servers.fix_redis import StartRedis
@@ -66,18 +66,18 @@ def test_the_same_over_tls(start_redis: StartRedis, certificates: Certificates) 
     await_closed(server)
 
 
-def test_what_could_not_be_sent_is_not_overtaken() -> None:
+def test_unsent_bytes_are_not_overtaken() -> None:
     block = b"x" * 4_000_000
 
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
-        talk = RespProtocol("h", BOTH, Told())
+        talk = RespProtocol("h", BOTH, RecordingHandler())
         wire = talk.transport = PlainTrioTransport(talk, current_event_loop(), ours)
         await trio.testing.wait_all_tasks_blocked()
         wire.write(block)
         assert wire.unsent() > 0
-        # There is room again, but the writer has had no turn yet.
+        # The buffer has space again, but the writer has had no turn yet.
         got = len(theirs.recv(100_000))
         wire.write(b"END")
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))

@@ -91,7 +91,7 @@ class Timeless:
     """Closes it."""
 
     longest: float = 3.5 * PATIENCE
-    """Seconds until whoever asked has been told."""
+    """Seconds until each call has its outcome."""
     long: int = 30
     """Rounds after which all is found and made again."""
 

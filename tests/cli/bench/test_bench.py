@@ -37,9 +37,9 @@ def only_theirs(store: Store) -> bool:
     return [seen["resource"] for seen in store.json("ls")] == ["order/1"]
 
 
-def check(told: dict[str, Any]) -> None:
+def check(report: dict[str, Any]) -> None:
     """Counts add up, and figures are in order; how large they are says nothing."""
-    figures = told["figures"]
+    figures = report["figures"]
     assert [figure["name"] for figure in figures] == NAMES
     for figure in figures:
         assert figure["count"] >= 1, figure
@@ -56,10 +56,10 @@ def check(told: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
 def test_json(store: Store, loop: str) -> None:
-    told = store.json(*QUICK, "--loop", loop)
-    about = {key: told[key] for key in told if key != "figures"}
+    report = store.json(*QUICK, "--loop", loop)
+    about = {key: report[key] for key in report if key != "figures"}
     assert about == {"store": store.url, "loop": loop, "tasks": 3, "seconds": 1.0}
-    check(told)
+    check(report)
     assert only_theirs(store)
 
 
@@ -99,9 +99,9 @@ def test_on_redis(store: Store, redis_server: RedisServer) -> None:
 
 
 def test_the_keys_are_documented(store: Store) -> None:
-    told = store.rwlock("bench", "--help").stdout
+    output = store.rwlock("bench", "--help").stdout
     for key in ("store", "figures", "meaning", "median", "p90", "per_second", "ratio"):
-        assert key in told
+        assert key in output
 
 
 def test_a_store_that_is_not_there_is_69(store: Store) -> None:
@@ -121,9 +121,9 @@ def test_interrupted_among_tasks_nothing_is_held(
     with store.running("bench", "--seconds", "6") as process:
         eventually(lambda: any("processes" not in name for name in held(store)))
         process.send_signal(end)
-        told = process.communicate(timeout=TIMEOUT)
+        output = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + end
-    assert told == ("", f"rwlock: {end.name}: nothing is left behind\n")
+    assert output == ("", f"rwlock: {end.name}: nothing is left behind\n")
     assert only_theirs(store)
 
 
@@ -137,9 +137,9 @@ def test_interrupted_among_processes_nothing_is_held(
         for pid in {partner, process.pid}:  # as a terminal does
             if end != signal.SIGTERM or pid == process.pid:
                 os.kill(pid, end)
-        told = process.communicate(timeout=TIMEOUT)
+        output = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + end
-    assert told == ("", f"rwlock: {end.name}: nothing is left behind\n")
+    assert output == ("", f"rwlock: {end.name}: nothing is left behind\n")
     assert only_theirs(store)
     assert partner not in processes()
 
@@ -158,9 +158,9 @@ def test_the_other_process_does_not_come_to_an_end(store: Store) -> None:
 def test_the_other_process_dies(store: Store) -> None:
     with store.running("bench", "--seconds", "18", "--tasks", "1") as process:
         os.kill(partner_of(process, store), signal.SIGKILL)
-        told = process.communicate(timeout=TIMEOUT)
+        output = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert told == ("", "rwlock: the other process ended early: ?\n")
+    assert output == ("", "rwlock: the other process ended early: ?\n")
 
 
 def partner_of(process: subprocess.Popen[str], store: Store) -> int:

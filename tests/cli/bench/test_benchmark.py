@@ -48,7 +48,7 @@ async def test_each_is_done_once_at_least_and_counted() -> None:
     assert max(times) <= took
 
 
-async def test_what_one_or_many_tasks_do_is_counted(course: Benchmark) -> None:
+async def test_operations_of_one_and_many_tasks_are_counted(course: Benchmark) -> None:
     counts = {
         measured.name: len(measured.times)
         for measured in (

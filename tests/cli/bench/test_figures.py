@@ -50,13 +50,13 @@ def test_figures_are_in_proportion_to_the_first() -> None:
     assert slow.ratio == pytest.approx(25)
 
 
-def test_what_was_made_to_last_has_no_rate() -> None:
+def test_an_interval_held_on_purpose_has_no_rate() -> None:
     _, held = figures([REQUEST, HELD])
     assert held.per_second is None
     assert held.ratio == pytest.approx(100)
 
 
-def test_what_never_came_to_be_has_no_figures() -> None:
+def test_a_measurement_without_samples_has_no_figures() -> None:
     _, none = figures([REQUEST, NONE])
     assert asdict(none) == {
         "name": "none",
@@ -70,12 +70,12 @@ def test_what_never_came_to_be_has_no_figures() -> None:
 
 
 def test_numbers_end_below_each_other() -> None:
-    told = rows(figures([REQUEST, SLOW, HELD, NONE]))
-    assert [row[-1] for row in told[1:]] == [
+    lines = rows(figures([REQUEST, SLOW, HELD, NONE]))
+    assert [row[-1] for row in lines[1:]] == [
         one.meaning for one in (REQUEST, SLOW, HELD, NONE)
     ]
-    assert tuple(cell.strip() for cell in told[0]) == HEAD
-    for column in list(zip(*told, strict=True))[:-1]:
+    assert tuple(cell.strip() for cell in lines[0]) == HEAD
+    for column in list(zip(*lines, strict=True))[:-1]:
         assert len(set(map(len, column))) == 1
         assert not any(cell.endswith(" ") for cell in column)
 

@@ -17,8 +17,8 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 def holder(name: str = "a", **other: object) -> Holder:
     """Return a holder whose lease of 30 s has run for one."""
     given = {"mode": "write", "fence": 7, "since": NOON, "age": 1.0, "expires_in": 29.0}
-    told = {"host": "web-3", "pid": 4711, "reason": "refund"}
-    return Holder(name * 12, **(given | told | other))  # type: ignore[arg-type]
+    about = {"host": "web-3", "pid": 4711, "reason": "refund"}
+    return Holder(name * 12, **(given | about | other))  # type: ignore[arg-type]
 
 
 def queued(mode: ModeName = "write", *, waiting: int = 1, age: float = 1.0) -> Queued:

@@ -16,8 +16,8 @@ GONE = holder(expires_in=-3.0, age=33.0)
 READS = holder(mode="read", fence=8)
 
 
-def told(*looks: list[LockInfo], every: float = 1.0) -> list[str]:
-    """What the last look is told to have changed."""
+def changes_between(*looks: list[LockInfo], every: float = 1.0) -> list[str]:
+    """Return the changes that the last look shows."""
     changes = ChangeDetector()
     return brief(
         [changes.since(look, at * every) for at, look in enumerate(looks)].pop()
@@ -31,11 +31,11 @@ def test_at_first_it_tells_what_is_there() -> None:
         order(3, GONE),
         order(4, queue=[queued()]),
     ]
-    assert told(there) == [
+    assert changes_between(there) == [
         *("held order/1 a", "held order/2 a", "held order/2 b", "queue order/2"),
         *("lost order/3 a", "queue order/4"),
     ]
-    assert told([]) == []
+    assert changes_between([]) == []
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_at_first_it_tells_what_is_there() -> None:
         ),
     ],
 )
-def test_what_changed(
+def test_the_changes_between_two_looks(
     before: list[LockInfo], after: list[LockInfo], expected: list[str]
 ) -> None:
-    assert told(before, after) == expected
+    assert changes_between(before, after) == expected
 
 
 def left(seconds: float | None) -> list[LockInfo]:
@@ -130,10 +130,10 @@ def left(seconds: float | None) -> list[LockInfo]:
 def test_one_that_is_gone_was_lost_if_it_had_missed_a_renewal(
     looks: list[list[LockInfo]], kind: str
 ) -> None:
-    assert told(*looks)[0] == f"{kind} order/1 a"
+    assert changes_between(*looks)[0] == f"{kind} order/1 a"
 
 
-def test_a_resource_that_is_not_listed_any_more_is_told_as_free() -> None:
+def test_a_resource_that_is_not_listed_any_more_is_reported_as_free() -> None:
     changes = ChangeDetector()
     changes.since([order(1, holder(), queue=[queued()])], 0.0)
     *_, free, queue = changes.since([], 1.0)
@@ -194,12 +194,12 @@ def test_in_words(change: Change, words: str) -> None:
 def test_as_json() -> None:
     line = as_json(Change("lost", SEEN, holder()), NOON)
     assert "\n" not in line
-    told = json.loads(line)
-    assert list(told) == re.findall(r"^  (\w+) ", CHANGE_KEYS, re.MULTILINE)
-    assert (told["time"], told["change"]) == ("2026-11-22T12:00:00.000Z", "lost")
-    assert (told["resource"], told["error"]) == ("order/1", None)
-    assert told["holder"] == told["now"]["holders"][0]
-    assert [one["waiting"] for one in told["now"]["queue"]] == [1, 2]
+    report = json.loads(line)
+    assert list(report) == re.findall(r"^  (\w+) ", CHANGE_KEYS, re.MULTILINE)
+    assert (report["time"], report["change"]) == ("2026-11-22T12:00:00.000Z", "lost")
+    assert (report["resource"], report["error"]) == ("order/1", None)
+    assert report["holder"] == report["now"]["holders"][0]
+    assert [one["waiting"] for one in report["now"]["queue"]] == [1, 2]
     down = json.loads(as_json(Change("unavailable", error="no answer"), NOON))
     assert down["error"] == "no answer"
     assert [down[key] for key in ("resource", "holder", "now")] == [None] * 3

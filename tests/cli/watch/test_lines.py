@@ -37,8 +37,8 @@ async def test_a_full_pipe_keeps_no_signal_waiting(pipe: tuple[int, int]) -> Non
         with anyio.move_on_after(0.01) as scope:
             await lines.write([down(error)], NOON)
         assert scope.cancelled_caught
-    told = os.read(reading, 300_000)
-    assert told.startswith(LINE + b"xxx")
+    output = os.read(reading, 300_000)
+    assert output.startswith(LINE + b"xxx")
     await lines.write([down("z"), down("\x1b\udc80")], NOON)
     assert os.read(reading, 1000) == LINE + b"z\n" + LINE + rb"\x1b\udc80" + b"\n"
 

@@ -98,7 +98,7 @@ async def test_a_store_that_did_not_answer_is_asked_again_soon() -> None:
     assert time.slept == [1.0] * 4
 
 
-async def test_a_store_that_goes_down_is_told_once_and_watched_again() -> None:
+async def test_a_store_that_goes_down_is_reported_once_and_watched_again() -> None:
     output = Output()
     down = BackendUnavailable(what="no answer")
     gone = ConfigurationError(what="the file does not exist")
@@ -126,7 +126,7 @@ async def test_a_bug_ends_it_at_any_time() -> None:
         await watch([[], ZeroDivisionError()], Output())
 
 
-async def test_it_ends_when_nobody_reads_though_nothing_changes() -> None:
+async def test_watch_ends_when_its_output_is_closed_though_nothing_changes() -> None:
     output = Output(readers=3)
     with pytest.raises(BrokenPipeError):
         await watch([[]], output)

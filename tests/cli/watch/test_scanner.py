@@ -38,7 +38,7 @@ def left(place: Store) -> Store:
     return place
 
 
-async def test_it_sees_what_ls_lists(left: Store) -> None:
+async def test_the_scanner_sees_what_ls_lists(left: Store) -> None:
     async with (
         StoreScanner(left.url, None) as scanner,
         StoreScanner(left.url, "order") as orders,

@@ -70,7 +70,7 @@ def test_nothing_to_show() -> None:
     ]
 
 
-def test_who_waits_longest_comes_first() -> None:
+def test_the_longest_waiter_comes_first() -> None:
     view = view_of(
         order(1, holder()),
         order(2, holder(), queue=[queued(age=1.0)]),
@@ -82,7 +82,7 @@ def test_who_waits_longest_comes_first() -> None:
 
 
 @pytest.mark.parametrize("resources", [0, 1, 7, 100])
-def test_it_fits(resources: int) -> None:
+def test_the_screen_fits_the_terminal(resources: int) -> None:
     view = view_of()
     found = [order(n, holder(reason="漢字" * n)) for n in range(resources)]
     view.answered(found, 1.0, NOON)
@@ -95,7 +95,7 @@ def test_it_fits(resources: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "shown"), [(5, 2), (6, 3), (8, 5), (9, 7), (10, 7)])
-def test_what_is_cut_is_told(height: int, shown: int) -> None:
+def test_cut_lines_are_counted_on_the_screen(height: int, shown: int) -> None:
     view = view_of(*(order(n, holder()) for n in range(7)))
     lines = texts(drawn(view, Size(120, height)))
     assert sum("order/" in text for text in lines) == shown
@@ -113,7 +113,7 @@ def test_at_a_narrow_terminal_nothing_that_break_wants_is_cut() -> None:
             assert word in " ".join(row)
 
 
-def test_what_changed_stands_out_for_a_while() -> None:
+def test_changed_lines_stand_out_for_a_while() -> None:
     view = view_of(order(1, holder()), order(2, holder("b")))
     assert {line.style for line in drawn(view)[2:]} == {PLAIN}
     found = [
@@ -155,5 +155,5 @@ def test_a_store_that_does_not_answer() -> None:
     assert [line.style for line in lines[3:4]] == [DIM]  # as it was at noon
     view.answered([order(1, holder())], 6.0, NOON + timedelta(seconds=6))
     assert BAD not in {line.style for line in drawn(view)}
-    told = [change.kind for _, change in view.log]
-    assert told == ["unavailable", "watching"]
+    kinds = [change.kind for _, change in view.log]
+    assert kinds == ["unavailable", "watching"]

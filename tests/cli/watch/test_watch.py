@@ -31,13 +31,13 @@ def left(store: Store) -> Store:
     return store
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def output(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 
 
 def change(process: subprocess.Popen[str]) -> dict[str, Any]:
-    one = json.loads(told(process))
+    one = json.loads(output(process))
     assert isinstance(one, dict)
     return one
 
@@ -69,7 +69,7 @@ def test_json_until_sigterm(left: Store) -> None:
 
 def test_lines_until_nobody_reads(left: Store) -> None:
     with left.running("watch", *OFTEN) as process:
-        lines = [told(process) for _ in range(3)]
+        lines = [output(process) for _ in range(3)]
         assert lines[0].split()[1:] == ["watching"]
         assert [line.split()[1:3] for line in lines[1:]] == [
             *(["held", "order/7"], ["held", "other/7"]),
@@ -97,7 +97,9 @@ class Terminal:
     def __init__(self, store: Store, size: tuple[int, int]) -> None:
         self._master, terminal = pty.openpty()
         self.size(size)
-        told = environment(RWLOCK_URL=store.url, TERM="xterm", COLUMNS="", LINES="")
+        variables = environment(
+            RWLOCK_URL=store.url, TERM="xterm", COLUMNS="", LINES=""
+        )
 
         def take() -> None:
             os.setsid()
@@ -106,7 +108,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [*RWLOCK, "watch", *OFTEN],
             cwd=ROOT,
-            env=told,
+            env=variables,
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -116,27 +118,27 @@ class Terminal:
 
     def size(self, size: tuple[int, int]) -> None:
         """So many lines and columns."""
-        told = struct.pack("HHHH", *size, 0, 0)
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, told)
+        window_size = struct.pack("HHHH", *size, 0, 0)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, window_size)
 
     def press(self, key: bytes) -> None:
         os.write(self._master, key)
 
     def until(self, expected: str) -> str:
         """What it writes until it has written that."""
-        told = b""
-        while expected.encode() not in told:
-            told += os.read(self._master, 1)
-        return told.decode()
+        output = b""
+        while expected.encode() not in output:
+            output += os.read(self._master, 1)
+        return output.decode()
 
     def rest(self) -> str:
         """What it writes until it has ended."""
-        told = b""
+        output = b""
         while True:
             try:
-                told += os.read(self._master, 1000)
+                output += os.read(self._master, 1000)
             except OSError:  # the other side is closed
-                return told.decode()
+                return output.decode()
 
     def close(self) -> None:
         self.process.kill()

@@ -28,42 +28,42 @@ class MemoryHarness(Harness):
         """Return a database of its own."""
         name = uuid4().hex
         return StoreLocation(
-            f"memory://{name}", foreigner=OnTheShelf(named_database(name))
+            f"memory://{name}", foreigner=ForeignMemoryClient(named_database(name))
         )
 
 
-class OnTheShelf(ForeignClient):
+class ForeignMemoryClient(ForeignClient):
     """Changes the mutex record, and nothing else, as a foreign program would."""
 
     def __init__(self, kept: MemoryDatabase) -> None:
-        self._shelf = kept
+        self._database = kept
 
     def take(self, name: Name, ticket: str) -> bool:
-        with self._shelf.lock:
-            if _resource(name) in self._shelf.seats:
+        with self._database.lock:
+            if _resource(name) in self._database.seats:
                 return False
-            self._shelf.seats[_resource(name)] = self._seat(ticket)
+            self._database.seats[_resource(name)] = self._seat(ticket)
             return True
 
     def put(self, name: Name, ticket: str) -> None:
-        with self._shelf.lock:
-            self._shelf.seats[_resource(name)] = self._seat(ticket)
+        with self._database.lock:
+            self._database.seats[_resource(name)] = self._seat(ticket)
 
     def free(self, name: Name, ticket: str) -> bool:
-        with self._shelf.lock:
-            seat = self._shelf.seats.get(_resource(name))
+        with self._database.lock:
+            seat = self._database.seats.get(_resource(name))
             if seat is None or seat.ticket != ticket:
                 return False
-            del self._shelf.seats[_resource(name)]
+            del self._database.seats[_resource(name)]
             return True
 
     def clean(self, name: Name) -> None:
-        with self._shelf.lock:
-            self._shelf.records.pop(_resource(name), None)
+        with self._database.lock:
+            self._database.records.pop(_resource(name), None)
 
     def read(self, name: Name) -> str | None:
-        with self._shelf.lock:
-            seat = self._shelf.seats.get(_resource(name))
+        with self._database.lock:
+            seat = self._database.seats.get(_resource(name))
             return None if seat is None else seat.ticket
 
     def _seat(self, ticket: str) -> MutexRecord:

@@ -77,12 +77,12 @@ class PoolEach:
         self._login = login
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Store:
         """Open a store with its own pool."""
         pool = oracledb.create_pool_async(**self._login, min=2, max=4)
         try:
-            store = await OracleBackend(pool).open(host, bell, settings)
+            store = await OracleBackend(pool).open(host, wake, settings)
         except BaseException:
             await pool.close(force=True)
             raise

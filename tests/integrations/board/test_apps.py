@@ -109,7 +109,7 @@ APPS = [in_fastapi_app, in_starlette_app, in_aiohttp_app]
 every_app = pytest.mark.parametrize("app", APPS, ids=lambda app: app.__name__)
 
 
-async def told(response: aiohttp.ClientResponse) -> dict[str, Any]:
+async def next_message(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """The next message of a stream."""
     async with asyncio.timeout(TIMEOUT):
         async for line in response.content:
@@ -175,7 +175,7 @@ async def ends_what_is_seen(http: httpx.AsyncClient, locks: Locks, page: str) ->
         session.get(f"{http.base_url}events") as stream,
     ):
         assert stream.headers["content-type"].startswith("text/event-stream")
-        message = await told(stream)
+        message = await next_message(stream)
         (row,) = message["rows"]
         body: dict[str, Any] = {"row": row["row"], "reason": "db-2 was shut down"}
         body |= {key: row["holders"][0][key] for key in ("holder", "fence")}
@@ -203,7 +203,7 @@ async def test_an_application_ends_with_streams_open(
     async with aiohttp.ClientSession() as session:
         async with app() as url:
             stream = await session.get(f"{url}events")
-            await told(stream)
+            await next_message(stream)
             assert (await session.post(f"{url}break")).status == 403
         stream.close()
 
@@ -216,7 +216,7 @@ async def test_a_viewer_that_leaves_is_counted_out() -> None:
     ):
         for _ in range(3):
             async with session.get(f"{url}/events") as stream:
-                await told(stream)
+                await next_message(stream)
                 assert site.board.viewers >= 1
         await until(lambda: not site.board.viewers)
     await site.board.aclose()
@@ -233,7 +233,7 @@ async def test_one_that_does_not_read_holds_up_nobody() -> None:
             aiohttp.ClientSession(read_bufsize=1 << 24) as session,
             session.get(f"{url}/events") as stream,
         ):
-            messages = [await told(stream) for _ in range(4)]
+            messages = [await next_message(stream) for _ in range(4)]
             assert site.board.viewers == 2
         assert len(messages[0]["rows"]) == 3000
         lazy.close()
@@ -258,7 +258,7 @@ async def test_one_that_does_not_read_is_dropped(
 
 
 @pytest.mark.parametrize("given", ["memory://", None, 7])
-async def test_what_is_no_store(given: object) -> None:
+async def test_objects_that_are_no_store_are_refused(given: object) -> None:
     for board_app in (asgi.board_app, board_of_aiohttp.board_app):
         make: Callable[..., object] = board_app
         with pytest.raises(ConfigurationError):

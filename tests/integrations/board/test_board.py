@@ -30,7 +30,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "LINGER", 0.0)
 
 
-async def told(stream: AsyncIterator[bytes]) -> dict[str, Any]:
+async def next_message(stream: AsyncIterator[bytes]) -> dict[str, Any]:
     """The next message to a viewer."""
     async with asyncio.timeout(TIMEOUT):
         async for chunk in stream:
@@ -56,7 +56,7 @@ async def test_nobody_looks_without_a_viewer() -> None:
     await asyncio.sleep(0.01)
     assert store.scans == 0
     async with board.viewing():
-        message = await told(board.messages())
+        message = await next_message(board.messages())
         assert [row["name"] for row in message["rows"]] == ["order/1"]
         await until(lambda: store.scans >= 5)
     await until_closed(store)
@@ -65,7 +65,7 @@ async def test_nobody_looks_without_a_viewer() -> None:
     assert store.scans == scans
     # Whoever comes back sees the time without a look as a gap.
     async with board.viewing():
-        await told(board.messages())
+        await next_message(board.messages())
         assert len(json.loads(await board.history([1], 60.0))["gaps"]) == 1
 
 
@@ -75,9 +75,9 @@ async def test_a_thousand_messages_to_many_viewers_are_one_look_each() -> None:
     board = Board(store, every=0.001)
     async with board.viewing():
         streams = [board.messages() for _ in range(50)]
-        await asyncio.gather(*(told(stream) for stream in streams))
+        await asyncio.gather(*(next_message(stream) for stream in streams))
         before = store.scans
-        await asyncio.gather(*(told(stream) for stream in streams))
+        await asyncio.gather(*(next_message(stream) for stream in streams))
         assert store.scans - before < len(streams)
 
 
@@ -86,17 +86,17 @@ async def test_a_viewer_that_comes_back_makes_no_look_of_its_own() -> None:
     board = Board(store, every=60.0)
     for _ in range(20):
         async with board.viewing():
-            await told(board.messages())
+            await next_message(board.messages())
             # A second viewer at the same time, and one that reloads.
             async with board.viewing():
-                await told(board.messages())
+                await next_message(board.messages())
     assert store.scans <= 20
     async with board.viewing():
-        await told(board.messages())
+        await next_message(board.messages())
         before = store.scans
         for _ in range(20):
             async with board.viewing():
-                await told(board.messages())
+                await next_message(board.messages())
         assert store.scans == before
     await board.aclose()
 
@@ -107,16 +107,16 @@ async def test_a_slow_viewer_gets_the_newest_state_and_delays_nobody() -> None:
     board = Board(store, every=0.001)
     async with board.viewing():
         slow, quick = board.messages(), board.messages()
-        first = await told(slow)
+        first = await next_message(slow)
         for fence in range(100):
             store.found = [order(1, holder(fence=fence))]
-            message = await told(quick)
+            message = await next_message(quick)
             while message["rows"] == [] or message["rows"][0]["holders"][0][
                 "fence"
             ] != str(fence):
-                message = await told(quick)
+                message = await next_message(quick)
         # A hundred changes later: one message, with the last of them.
-        message = await told(slow)
+        message = await next_message(slow)
         assert message["seq"] - first["seq"] >= 100
         assert message["rows"][0]["holders"][0]["fence"] == "99"
         assert message["full"] is False
@@ -144,13 +144,15 @@ async def test_viewers_that_do_not_read_cost_no_message_each(
             known = {row["row"]: row for row in json.loads(text)["rows"]}
             assert len(known) == 1000
             while known[number + 1]["holders"][0]["fence"] != "99":
-                known |= {row["row"]: row for row in (await told(stream))["rows"]}
+                known |= {
+                    row["row"]: row for row in (await next_message(stream))["rows"]
+                }
     assert [call.args[0] for call in encoded.call_args_list].count(0) == 1
     await board.aclose()
     assert (board._snapshot, board._encoded) == (None, {})
 
 
-async def test_who_does_not_take_a_message_is_dropped(
+async def test_a_viewer_that_takes_no_message_is_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(boards, "SEND_TIMEOUT", 0.01)
@@ -163,7 +165,7 @@ async def test_who_does_not_take_a_message_is_dropped(
                     await asyncio.Event().wait()  # as a full buffer of a socket
         # While nothing is being sent, time does not count.
         async with board.stream() as messages:
-            await told(messages)
+            await next_message(messages)
             with anyio.move_on_after(0.05):
                 await anext(messages)
     assert board.viewers == 0
@@ -174,40 +176,42 @@ async def test_who_does_not_take_a_message_is_dropped(
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_reconnects_goes_on_where_it_was() -> None:
+async def test_a_viewer_that_reconnects_continues() -> None:
     store = FakeStore(order(1, holder()))
     board = Board(store, every=0.001)
     async with board.viewing():
         chunks = board.messages()
         await anext(chunks)
         identity = (await anext(chunks)).partition(b"\n")[0].decode()[4:]
-        assert (await told(board.messages(identity)))["full"] is False
+        assert (await next_message(board.messages(identity)))["full"] is False
         other = Board(FakeStore(), every=0.2)
         async with other.viewing():
-            assert (await told(other.messages(identity)))["full"] is True
+            assert (await next_message(other.messages(identity)))["full"] is True
         await other.aclose()
         for strange in ("", "x", "-", f"{identity}x", "é-1", identity[:9] + "9" * 400):
-            assert (await told(board.messages(strange)))["full"] is True
+            assert (await next_message(board.messages(strange)))["full"] is True
 
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(
     "error", [BackendUnavailable(what="refused"), OSError("gone"), ZeroDivisionError()]
 )
-async def test_a_store_that_is_away_is_told_and_asked_again(error: Exception) -> None:
+async def test_a_store_that_is_away_is_reported_and_asked_again(
+    error: Exception,
+) -> None:
     store = FakeStore(order(1, holder()))
     store.error = error
     board = Board(store, every=0.001)
     async with board.viewing():
         stream = board.messages()
-        message = await told(stream)
+        message = await next_message(stream)
         assert (message["trouble"], message["asOf"]) == (str(error), None)
         store.error = None
         while message["trouble"] or not message["rows"]:
-            message = await told(stream)
+            message = await next_message(stream)
         store.error = error
         while not message["troubleSince"]:
-            message = await told(stream)
+            message = await next_message(stream)
         assert message["asOf"] is not None
 
 
@@ -251,12 +255,12 @@ async def test_ending_a_grant_ends_the_one_that_was_seen() -> None:
     assert not await board.end_grant(1, mine.holder, "7", "why")  # nobody saw it
     async with board.viewing():
         stream = board.messages()
-        await told(stream)
+        await next_message(stream)
         assert not await board.end_grant(1, mine.holder, "8", "why")
         assert await board.end_grant(1, mine.holder, "7", "why")
         # The next look follows at once.
         store.found = []
-        await told(stream)
+        await next_message(stream)
     ((seen, reason),) = store.ended
     assert (seen.holders, reason) == ((mine,), "why")
     await board.aclose()
@@ -281,7 +285,7 @@ async def test_a_store_that_is_lent_stays_open() -> None:
         assert await locks.mutex("order", 1).locked()
 
 
-async def test_it_works_in_one_loop_after_the_other() -> None:
+async def test_a_board_works_in_one_event_loop_after_the_other() -> None:
     store = FakeStore(order(1, holder()))
     board = Board(store, every=0.2)
 

@@ -93,7 +93,7 @@ def test_only_the_page_ends_grants(headers: dict[str, str], status: int | None) 
     assert (refusal and refusal.status) == status
 
 
-def test_what_ends_a_grant() -> None:
+def test_a_valid_break_request() -> None:
     body = {"row": 3, "holder": "a" * 12, "fence": None, "reason": " db-2 is down "}
     wanted = BreakRequest(3, "a" * 12, None, "db-2 is down")
     assert read_break(json.dumps(body).encode()) == wanted
@@ -113,14 +113,14 @@ def test_what_ends_a_grant() -> None:
         {"reason": None},
     ],
 )
-def test_what_ends_nothing(change: dict[str, object]) -> None:
+def test_an_invalid_break_request(change: dict[str, object]) -> None:
     body = {"row": 3, "holder": "a" * 12, "fence": "7", "reason": "down"} | change
     with pytest.raises(ConfigurationError):
         read_break(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b"1"])
-def test_what_is_no_request(body: bytes) -> None:
+def test_a_body_that_is_no_break_request(body: bytes) -> None:
     with pytest.raises(ConfigurationError):
         read_break(body)
 

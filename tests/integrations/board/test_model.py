@@ -67,7 +67,7 @@ def test_a_row() -> None:
     assert (waits["mode"], waits["tasks"], waits["who"]) == ("write", 3, "web-4/4712")
 
 
-def test_what_did_not_change_is_not_sent_again() -> None:
+def test_unchanged_rows_are_not_sent_again() -> None:
     board, viewer = after([order(1, holder()), order(2, *READS)])
     board.answered(
         [
@@ -139,7 +139,7 @@ def test_readers_do_not_end_each_other() -> None:
     assert (one["holder"][0], one["to"]) == ("a", 1.0)
 
 
-def test_a_lease_that_ran_out_is_told_from_a_release() -> None:
+def test_an_expired_lease_is_distinguished_from_a_release() -> None:
     short = holder(expires_in=0.5, age=29.5)
     board, viewer = after([order(1, holder())], [order(1, short)], [])
     (one,) = spans(board)
@@ -147,7 +147,7 @@ def test_a_lease_that_ran_out_is_told_from_a_release() -> None:
     assert [entry["kind"] for entry in viewer.log] == ["lost", "free"]
 
 
-def test_a_gap_is_told_and_ends_what_ended_in_it() -> None:
+def test_a_gap_is_reported_and_ends_what_ended_in_it() -> None:
     board, _ = after([order(1, holder())], [order(1, holder(age=2.0, expires_in=28.0))])
     board.paused()
     board.answered([], 60.0)
@@ -218,7 +218,7 @@ LOOKS = st.lists(
 
 
 @given(LOOKS, st.sets(st.integers(0, 11)), st.floats(0.3, 90.0))
-def test_whoever_comes_when_sees_the_same(
+def test_viewers_see_the_same_whenever_they_come(
     looks: list[dict[int, list[Holder]] | None], reads: set[int], every: float
 ) -> None:
     board, slow = BoardModel(), Viewer()
@@ -238,11 +238,11 @@ def test_whoever_comes_when_sees_the_same(
     assert slow.rows == new.rows
 
 
-def test_no_secret_is_told() -> None:
+def test_no_secret_is_shown() -> None:
     foreign = holder(foreign=True, fence=None, seat="gluww,1700000000.5", host="")
     board, _ = after([order(1, foreign)], [])
-    told = board.encoded(0, 0.0) + json.dumps(board.history([1], -99.0)).encode()
-    assert b"gluww" not in told
+    shown = board.encoded(0, 0.0) + json.dumps(board.history([1], -99.0)).encode()
+    assert b"gluww" not in shown
     assert spans(board)[0]["who"] == "a foreign program"
 
 
@@ -260,8 +260,8 @@ def test_hostile_names() -> None:
     )
     board, viewer = after([info])
     (row,) = viewer.rows.values()
-    told = f"{row['name']}{row['holders'][0]['why']}{row['holders'][0]['who']}"
-    assert told.isprintable()
+    shown = f"{row['name']}{row['holders'][0]['why']}{row['holders'][0]['who']}"
+    assert shown.isprintable()
     assert "\\u202e" in row["holders"][0]["why"]
     # An event ends with an empty line.
     assert b"\n" not in board.encoded(0, 0.0)

@@ -97,7 +97,7 @@ def break_in(tab: Page, reason: str) -> None:
     tab.click("#dialog-ok")
 
 
-def test_it_shows_what_is_held_and_follows_it(store: Store, tab: Page) -> None:
+def test_the_page_shows_held_locks_and_their_changes(store: Store, tab: Page) -> None:
     name, secret = ("order", EVIL), "gluww"
     with served(tab, connect(store.url), title=f"the store {EVIL}") as url:
         tab.open(url)
@@ -128,7 +128,7 @@ def test_it_shows_what_is_held_and_follows_it(store: Store, tab: Page) -> None:
         assert tab.value(red).startswith("#c")
 
 
-def test_it_ends_a_grant_that_is_seen_and_no_other(store: Store, tab: Page) -> None:
+def test_the_page_breaks_the_shown_grant_and_no_other(store: Store, tab: Page) -> None:
     with served(tab, connect(store.url), allow_break=True) as url:
         tab.open(url)
         tab.until(row("deploy/db"))
@@ -158,7 +158,7 @@ def test_it_ends_a_grant_that_is_seen_and_no_other(store: Store, tab: Page) -> N
         tab.until(f"({row('deploy/db')} ?? '').includes('free')")
 
 
-def test_it_is_opened_with_the_login_of_a_proxy(store: Store, tab: Page) -> None:
+def test_the_page_opens_with_the_login_of_a_proxy(store: Store, tab: Page) -> None:
     """A browser refuses requests to addresses that contain a login."""
     with served(tab, connect(store.url), allow_break=True) as url:
         tab.open(url.replace("http://", "http://ops:secret@"))

@@ -25,5 +25,5 @@ class Cursor:
 
 
 def columns(prepared: pg.Prepared) -> list[Column]:
-    """As a client is told about them."""
+    """As they are described to a client."""
     return [column(found.name.upper(), found.type) for found in pg.attributes(prepared)]

@@ -63,7 +63,7 @@ def _typed(found: Sequence[Token]) -> list[Token]:
 
 def _session(statement: str) -> str | None:
     compares = re.search(r"(?i)\bNLS_COMP\s*=\s*(\w+)", statement)
-    if compares is not None:  # it is told; nothing is compared otherwise
+    if compares is not None:  # it is given; nothing is compared otherwise
         return f"SET ora.nls_comp = '{compares.group(1).upper()}'"
     schema = re.search(r"(?i)\bCURRENT_SCHEMA\s*=\s*(\w+)", statement)
     if schema is None:

@@ -87,7 +87,7 @@ def state_of(number: int) -> str:
 
 def from_postgresql(error: pg.PostgresError, user: str) -> OracleError:
     """The error Oracle would have raised where PostgreSQL raised this one."""
-    state, text, constraint, context = pg.told(error)
+    state, text, constraint, context = pg.error_fields(error)
     if state.startswith("O") and len(state) == 5:
         return OracleError(int(state[1:], 36), text)
     if state == "23505":

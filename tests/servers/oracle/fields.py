@@ -63,7 +63,7 @@ class Reader:
         return b"".join(pieces)
 
     def sized(self) -> bytes | None:
-        """A value whose length is told twice."""
+        """A value whose length is sent twice."""
         return self.value() if self.number() else None
 
     def text(self) -> str:
@@ -119,7 +119,7 @@ class Writer:
         return self
 
     def text(self, text: str) -> Writer:
-        """A text whose length is told twice."""
+        """A text whose length is sent twice."""
         data = text.encode()
         self._number(len(data))
         return self.value(data) if data else self

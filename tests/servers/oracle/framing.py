@@ -60,11 +60,11 @@ class Framing:
         """In as many packets as it takes."""
         if self.ends_responses:
             message += _END
-        room = self.size - _HEAD - 2
-        for at in range(0, max(len(message), 1), room):
-            last = at + room >= len(message)
+        free = self.size - _HEAD - 2
+        for at in range(0, max(len(message), 1), free):
+            last = at + free >= len(message)
             flags = _LAST if self.ends_responses and last else 0
-            body = flags.to_bytes(2, "big") + message[at : at + room]
+            body = flags.to_bytes(2, "big") + message[at : at + free]
             self.send(Kind.DATA, body)
 
     def send_mark(self, mark: Mark) -> None:

@@ -77,7 +77,7 @@ async def log_in(
 
 
 async def _introduced(channel: Channel, profile: Profile) -> tuple[login.Login, bytes]:
-    """Who the client says it is, and what is still to be told to it."""
+    """Who the client says it is, and what is still to be sent to it."""
     if profile.fast_login:
         channel.framing.ends_responses = profile.ends_responses
         asked = await channel.read(login.read_fast_login)
@@ -92,7 +92,7 @@ async def _introduced(channel: Channel, profile: Profile) -> tuple[login.Login, 
 def welcome(
     session: int, profile: Profile, proof: login.Proof, replies: Replies
 ) -> bytes:
-    """What a client is told that has logged in."""
+    """What is sent to a client that has logged in."""
     facts = {
         "AUTH_VERSION_NO": str(profile.number),
         "AUTH_SVR_RESPONSE": proof.answer(),

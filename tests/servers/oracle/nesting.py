@@ -20,7 +20,7 @@ class _Frame:
 
 
 class Nesting:
-    """Fed with the words of a block in their order, and told of its statements."""
+    """Fed with the words of a block in their order, and with its statements."""
 
     def __init__(self) -> None:
         self._frames: list[_Frame] = []

@@ -16,7 +16,7 @@ NotYet = asyncpg.CannotConnectNowError
 LOST = (
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # told that it ends, and not yet closed
+    asyncpg.InternalClientError,  # informed that it ends, and not yet closed
     asyncpg.PostgresConnectionError,
     ConnectionError,
 )
@@ -68,7 +68,7 @@ def attributes(prepared: Prepared) -> list[Attribute]:
     return [Attribute(a.name, a.type.name) for a in prepared.get_attributes()]
 
 
-class Told(NamedTuple):
+class ErrorFields(NamedTuple):
     """What PostgreSQL says about an error."""
 
     state: str
@@ -77,7 +77,7 @@ class Told(NamedTuple):
     context: str
 
 
-def told(error: asyncpg.PostgresError) -> Told:
+def error_fields(error: asyncpg.PostgresError) -> ErrorFields:
     names = ("sqlstate", "constraint_name", "context", "message")
     state, constraint, context, text = (getattr(error, n, None) or "" for n in names)
-    return Told(state, text, constraint, context)
+    return ErrorFields(state, text, constraint, context)

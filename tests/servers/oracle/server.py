@@ -161,7 +161,7 @@ class Server:
     async def end_sessions(self, user: str, how: str, session: int | None) -> int:
         """How many.
 
-        ``kill``: told so at their next call or in the running one; ``end``: likewise,
+        ``kill``: informed at their next call or in the running one; ``end``: likewise,
         as if the server's process had died; ``drop``: closed without a word.
         """
         ended = [s for s in self.of(user) if session in {None, s.number}]

@@ -147,7 +147,7 @@ class Session:
             self._framing.abort()
             raise Hangup
         if rule.do == "error":
-            raise OracleError(rule.code, "told to fail")
+            raise OracleError(rule.code, "made to fail")
         if rule.do == "kill":
             self.killed = KILLED
             raise KILLED

@@ -56,7 +56,7 @@ IN_POSTGRESQL: dict[int, str] = {
 
 
 class Column(NamedTuple):
-    """What a client is told about a column."""
+    """The description of a column for a client."""
 
     name: str
     type: Type

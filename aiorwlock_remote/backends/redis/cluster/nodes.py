@@ -111,7 +111,7 @@ class NodeConnection(RedisConnection):
         """Return a call that is done once all calls sent before are answered.
 
         Allowed while the node is being closed, too, when other new calls are refused
-        (test_what_is_refused_by_a_node_that_we_leave_is_answered).
+        (test_a_call_refused_by_a_node_that_is_left_is_answered).
         """
         barrier, protocol = BarrierCall(), self._protocol
         if protocol is None or not self._closed:

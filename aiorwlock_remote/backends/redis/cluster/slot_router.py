@@ -207,7 +207,7 @@ class SlotRouter:
             self._channels.need(channel, node, self._clock.now())
         if not node.connected:
             # The search for the node may have been cancelled with all tasks of the loop
-            # (test_who_asks_is_reason_to_look_for_a_node_that_is_away).
+            # (test_a_call_starts_the_search_for_a_lost_node).
             self._refresher.task.start()
         if more:
             node.send(call, *more)

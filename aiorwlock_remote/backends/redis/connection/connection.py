@@ -61,13 +61,13 @@ class RedisConnection(ProtocolHandler):
 
     * Commands are carried out in the order they were handed over, even if a connection
       is lost. All use one connection: on two, a release could overtake its acquire
-      (test_lost.py: ``test_calls_wait_for_the_next_connection_in_order``).
+      (test_lost_connection.py: ``test_calls_wait_for_the_next_connection_in_order``).
     * What was written before a loss fails with ``BackendUnavailable`` and is never sent
       again: it may have been carried out (``test_a_lost_reply_is_not_repeated``).
     * What was not written waits ``connect_timeout`` seconds for the next connection,
       then fails with ``nothing_done``. A release or withdrawal fails then, too, but is
       still sent if a connection comes within ``MAX_QUEUED_SECONDS``
-      (``test_what_was_never_sent_fails_in_time_unless_it_must_go``).
+      (``test_an_unsent_call_fails_in_time_unless_it_is_a_release``).
     * A server that answers nothing for ``command_timeout`` seconds counts as lost
       (``test_a_silent_server_counts_as_lost``).
     * No command of a lost connection is carried out after any of the next one if the
@@ -179,7 +179,7 @@ class RedisConnection(ProtocolHandler):
             self._offline.put(call, self._loop.clock.now())
             self._start_watchdog()
             # A program may have cancelled every task of the loop, this one among them:
-            # the next call starts it again (test_all_cancelled.py).
+            # the next call starts it again (test_cancelled_loop.py).
             self._reconnecting.start()
         else:
             protocol.send(call, packed)
@@ -317,7 +317,7 @@ class RedisConnection(ProtocolHandler):
         self._reloading = False
         self._connector.outage.note("redis_lost", error)
         # In front of what was queued meanwhile, so that the order is kept over the loss
-        # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
+        # (test_calls_of_the_lost_tick_use_the_next_connection).
         if unsent:
             self._offline.put_back(unsent, self._loop.clock.now())
             self._start_watchdog()

@@ -409,7 +409,7 @@ class Connector:
         # A command that is still on its way over our lost connection must not be done
         # after newer ones (test_the_lost_connection_is_ended_at_the_server). Only in
         # the same run of the server: after a restart the number may be that of another
-        # client (test_nobody_elses_connection_is_ended_after_a_restart). A user without
+        # client (test_no_foreign_connection_is_ended_after_a_restart). A user without
         # the right to ask for the run (INFO) or to kill does without
         # (test_a_user_who_may_do_little).
         before = self._peers.get(peer.run)

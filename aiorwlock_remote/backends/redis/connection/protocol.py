@@ -128,7 +128,7 @@ class Call(Pending[T]):
         """Decode the reply and set the result, unless the call has already failed."""
         if self._done:
             # A ``must_go`` call fails when its caller's patience ends and may be sent
-            # and answered after that (test_lost.py).
+            # and answered after that (test_lost_connection.py).
             return
         try:
             value = self.decode(reply)
@@ -503,7 +503,7 @@ class RespProtocol:
         failed, unsent = self.unanswered(), list[Call[Any]]()
         for call in unwritten:
             # A subscription belongs to this connection: sent on the next one, it would
-            # ask twice for its channel (test_lost.py).
+            # ask twice for its channel (test_lost_connection.py).
             (failed if isinstance(call, SubscribeCall) else unsent).append(call)
         self._unflushed.clear()
         self._no_script.clear()

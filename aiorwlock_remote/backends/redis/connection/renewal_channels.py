@@ -83,7 +83,7 @@ class ThreadLoopChannel(ProtocolHandler):
     * A connection that the server closed between two batches is not used
       (``test_a_connection_that_was_closed_while_idle_is_not_used``).
     * After ``give_up``, in whichever thread and at whichever time, a batch fails at
-      once (test_abort.py).
+      once (test_renewal_abort.py).
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class KeeperChannel:
 
     * If ``own`` cannot connect, the store's connection (``fallback``) is used: a server
       that has reached its ``maxclients`` still answers its present clients
-      (test_no_room_for_the_keeper).
+      (test_without_a_connection_for_the_keeper).
     * Sentinels are asked before each batch, so that a missed message about a failover
       costs little time. If the primary changes during a batch, the batch fails
       (test_primary_finder.py).

@@ -146,7 +146,7 @@ class PlainTrioTransport(_TrioTransport):
     async def _send(self, data: bytes) -> None:
         # The rest of `data` stays in the backlog until it is sent: what is written
         # meanwhile joins it there and cannot get ahead
-        # (test_what_could_not_be_sent_is_not_overtaken).
+        # (test_unsent_bytes_are_not_overtaken).
         self._backlog[:0] = data
         while self._backlog and not self._closed:
             try:

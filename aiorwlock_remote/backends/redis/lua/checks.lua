@@ -5,7 +5,7 @@ local match, sub = string.match, string.sub
 local record = {}
 
 -- Whatever a step reads is checked before its first write: else a release that meets a
--- damaged reader would have dropped its own one already (test_damaged.py).
+-- damaged reader would have dropped its own one already (test_damaged_state.py).
 function record.damaged(key, field)
   local shown = string.gsub(sub(field, 1, 40), '[^%w_:.-]', '?')
   error({err = 'BADRECORD ' .. key .. ': field ' .. shown .. ' is damaged'})
@@ -39,4 +39,13 @@ end
 
 function record.text_in(text)
   return text and text ~= '' and text or nil
+end
+
+-- Return the score of a holder's ticket, {ticket, score}: microseconds, or inf.
+function record.score_in(scored)
+  local text = scored[2]
+  if text ~= 'inf' and not record.fits(text) then
+    record.damaged(KEYS[3], 'score of ' .. record.some_of(scored[1]))
+  end
+  return tonumber(text)
 end

@@ -6,31 +6,28 @@ function ending.release(ticket, mode, asks, foreign)
   local was_held, turns = 0, 0
   local found = record.held() and record.grant_of(ticket)
   if found and (mode == '' or mode == found) then
-    was_held, turns = 1, door.turns + 1
-    turn.confirm(ticket)
-    seat.drop(ticket)
+    was_held, turns = 1, doorman.turns + 1
+    admission.confirm(ticket)
+    mutex.drop(ticket)
   else
     local taken -- the record was lost: the mutex key alone shows who holds it
-    foreign, taken = seat.take_out(foreign, ticket, mode)
+    foreign, taken = mutex.take_out(foreign, ticket, mode)
     if taken then was_held = 1 end
   end
-  local vacate = turns > SEAT_TURNS
+  local vacate = turns > MAX_LOCAL_TURNS
   if vacate then turns = 0 end
-  local answer = {-5, was_held, door.last, door.endings}
+  local answer = {-5, was_held, doorman.last, doorman.endings}
   for i, ask in ipairs(asks) do
-    answer[4 + i] = entering.acquire(ask, foreign, turns, vacate)
+    answer[4 + i] = acquiring.acquire(ask, foreign, turns, vacate)
   end
   return foreign, answer
 end
 
--- Renew a grant. A renewal does not shorten a lease, unless -lease is given; lease nil:
--- the grant never ends.
 function ending.renew(ticket, lease)
-  turn.confirm(ticket)
+  admission.confirm(ticket)
   if not (record.held() and record.grant_of(ticket)) then return 0 end
   local mode, expires = record.grant_of(ticket)
-  local longer = lease and expires and math.max(expires, now + lease) or nil
-  if lease and lease < 0 then longer = now - lease end
+  local longer = record.renewed_until(expires, lease)
   local _, details = record.details_of(ticket)
   if longer ~= expires then
     step.changed, step.regranted = true, true
@@ -38,28 +35,28 @@ function ending.renew(ticket, lease)
       call('ZADD', READERS, longer or '+inf', ticket)
       step.latest = nil
     else
-      door.writer.expires, door.writer.dirty = longer, true
+      doorman.writer.expires, doorman.writer.dirty = longer, true
     end
   end
   record.will_mean(longer, details)
-  local item = entering.told(ticket)
+  local item = acquiring.grant_item(ticket)
   item[1] = mode
   return item
 end
 
 function ending.force(holder, fence)
-  if fence ~= door.last or not record.held() then return 0 end
-  if door.writer then
-    if seat.holder_in(door.writer.details) ~= holder then return 0 end
-    seat.drop_writer()
-    seat.note(holder, 'forced')
+  if fence ~= doorman.last or not record.held() then return 0 end
+  if doorman.writer then
+    if record.holder_in(doorman.writer.details) ~= holder then return 0 end
+    mutex.drop_writer()
+    record.note(doorman.last, holder, 'forced')
     return 1
   end
-  for _, ticket in ipairs(record.first_readers(door.readers)) do
+  for _, ticket in ipairs(record.first_readers(doorman.readers)) do
     local _, details = record.details_of(ticket)
-    if seat.holder_in(details) == holder then
-      seat.drop_readers({ticket})
-      seat.note(holder, 'forced')
+    if record.holder_in(details) == holder then
+      mutex.drop_readers({ticket})
+      record.note(doorman.last, holder, 'forced')
       return 1
     end
   end

@@ -37,8 +37,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   and (stored[13] or '') == '' and (pushed == '' or op == 'c' or op == 'w' or op == 'a')
   and last < 2 ^ 53 - 1 and keep < 2 ^ 53
   and (barred == '' or (tonumber(barred) or now) < now) then
-  local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
-  local own_place = 'place:w:' .. own
+  local our_mutex, writer, queue_text = stored[4] or '', stored[5] or '', stored[6] or ''
+  local own_entry = 'place:w:' .. own
   local match, sub, ceil, try = string.match, string.sub, math.ceil, redis.pcall
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
@@ -47,16 +47,16 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   -- Undo the SET of the mutex key if the next write was refused.
   local function take(answer)
     if type(answer) == 'table' then
-      try('DEL', SEAT)
+      try('DEL', MUTEX)
       error(answer)
     end
   end
 
   -- The last holder leaves: delete the mutex key, and write these fields of the state.
   local function leave(...)
-    local answer = try('DEL', SEAT)
+    local answer = try('DEL', MUTEX)
     if type(answer) == 'table' then
-      call('HSET', STATE, 'seat', '', 'was', seat, 'updated', now_text, ...)
+      call('HSET', STATE, 'seat', '', 'was', our_mutex, 'updated', now_text, ...)
       error(answer)
     elseif (stored[17] or '') ~= '' then
       call('HSET', STATE, 'seat', '', 'was', '', 'updated', now_text, ...)
@@ -66,18 +66,18 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     return 1
   end
 
-  -- Our place has left; its field is empty already.
-  local function remove_own_place()
-    call('HDEL', STATE, own_place)
+  -- Our entry has left; its field is empty already.
+  local function remove_own_entry()
+    call('HDEL', STATE, own_entry)
     call('ZREM', QUEUE, 'w:' .. own)
   end
 
-  local sums, place_in, text_of, hand_over
-  if places ~= '' or op == 'w' or op == 'a' then
-    -- Return the sums (see queue.lua), or nil if a place may have expired, or they are damaged.
+  local sums, entry_in, text_of, hand_over
+  if queue_text ~= '' or op == 'w' or op == 'a' then
+    -- Return the sums (see queue.lua), or nil if an entry may have expired, or they are damaged.
     function sums()
-      if places == '' then return {0, 0, 0, 0, 2 ^ 53 - 2, 0} end
-      local found = {match(places, '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),0,0$')}
+      if queue_text == '' then return {0, 0, 0, 0, 2 ^ 53 - 2, 0} end
+      local found = {match(queue_text, '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),0,0$')}
       for i, digits in ipairs(found) do
         if #digits > 15 and (#digits > 16 or digits > '9007199254740990') then return nil end
         found[i] = tonumber(digits)
@@ -89,8 +89,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       return format('%d,%d,%d,%d,%d,%d,0,0', unpack(found))
     end
 
-    -- Return the parts of a place: number, since, expires, window, waiting, claim_until, who.
-    function place_in(text)
+    -- Return the parts of a entry: number, since, expires, window, waiting, claim_until, who.
+    function entry_in(text)
       local parts = {match(type(text) == 'string' and text or '',
         '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%["[^%c]*%])$')}
       for i = 1, #parts - 1 do
@@ -102,69 +102,69 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     end
 
     -- Release our writer, and push the lock to the next. Return whether that was possible; false
-    -- after a change only if `unheard` is set.
+    -- after a change only if `unreachable` is set.
     function hand_over()
       local found = sums()
       local turns = tonumber(stored[12]) or 0
-      if not found or found[3] ~= 0 or found[4] ~= 0 or turns >= SEAT_TURNS
+      if not found or found[3] ~= 0 or found[4] ~= 0 or turns >= MAX_LOCAL_TURNS
         or (stored[9] or '') ~= '' then
         return false
       end
       -- A reader would come before all writers.
       local field = try('ZRANGE', QUEUE, 0, 0)[1] or ''
-      local head = match(field, '^w:.') and place_in(try('HGET', STATE, 'place:' .. field))
+      local head = match(field, '^w:.') and entry_in(try('HGET', STATE, 'place:' .. field))
       if not head or head[6] ~= '' then return false end
-      local gate = sub(field, 3)
+      local client_id = sub(field, 3)
       local who, ticket, lease, holder = match(head[7],
         '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
       lease = tonumber(lease)
-      if gate == own or match(gate, ':') or ticket == ARGV[5] or not lease or lease == 0
+      if client_id == own or match(client_id, ':') or ticket == ARGV[5] or not lease or lease == 0
         or lease > 2 ^ 53 then
         return false
       end
       local ends = now + math.min(tonumber(head[4]), lease)
       if ends <= now or keep < math.max(found[6], ends) / 1000 + memory
-        or try('GET', SEAT) ~= seat then
+        or try('GET', MUTEX) ~= our_mutex then
         return false
       end
       local value = ticket .. ',' .. clock[1]
       head[6] = format('%d', ends)
       found[4] = 1
       call('HSET', STATE, 'place:' .. field, table.concat(head, ','), 'queue', text_of(found),
-        'last', fence_text, 'seat', value, 'was', seat, 'updated', now_text,
+        'last', fence_text, 'seat', value, 'was', our_mutex, 'updated', now_text,
         'writer', format('%s,%s,%s,%s,0,%s]', ticket, now_text, head[6], holder, who),
         'turns', format('%d', turns + 1), 'pushed', fence_text,
         'admit_upto', stored[3] or '', 'admit_until', '')
-      call('SET', SEAT, value, 'PXAT', format('%d', ceil(ends / 1000)))
+      call('SET', MUTEX, value, 'PXAT', format('%d', ceil(ends / 1000)))
       local text = now_text .. ',' .. head[6] .. ',' .. fence_text
       local proof = redis.sha1hex(ticket .. ',' .. text)
-      if try(wake and 'SPUBLISH' or 'PUBLISH', (wake or 'rwlock.wake/') .. gate,
-        SEAT .. ' ' .. text .. ',' .. proof) ~= 0 then
+      if try(wake and 'SPUBLISH' or 'PUBLISH', (wake or 'rwlock.wake/') .. client_id,
+        MUTEX .. ' ' .. text .. ',' .. proof) ~= 0 then
         return true
       end
-      unheard = gate
+      unreachable = client_id
       stored = read_state()
       return false
     end
   end
 
-  if op == 'w' and seat == '' and writer == '' and pushed == ''
-    and (places == '' or sub(places, 1, 2) == '1,') then
-    local place = places ~= '' and match(ARGV[4], '=$')
-      and tostring(try('HGET', STATE, own_place))
+  if op == 'w' and our_mutex == '' and writer == '' and pushed == ''
+    and (queue_text == '' or sub(queue_text, 1, 2) == '1,') then
+    local entry = queue_text ~= '' and match(ARGV[4], '=$')
+      and tostring(try('HGET', STATE, own_entry))
     local value = ARGV[5] .. ',' .. clock[1]
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
     if keep >= ms + memory
-      and (places == '' or place
-        and tonumber(match(place, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
-      and not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
+      and (queue_text == '' or entry
+        and tonumber(match(entry, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
+      and not try('SET', MUTEX, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
       local writer = format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7])
-      if place then
+      if entry then
         take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-          'writer', writer, 'queue', '', own_place, '', 'admit_upto', '', 'admit_until', '',
+          'writer', writer, 'queue', '', own_entry, '', 'admit_upto', '', 'admit_until', '',
           'turns', ''))
-        remove_own_place()
+        remove_own_entry()
       elseif (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
         take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
           'writer', writer, 'admit_upto', '', 'admit_until', '', 'turns', ''))
@@ -175,15 +175,15 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       return {fence, now}
     end
 
-  elseif (op == 'r' and not ARGV[6] or op == 'h') and seat ~= '' and writer ~= '' then
+  elseif (op == 'r' and not ARGV[6] or op == 'h') and our_mutex ~= '' and writer ~= '' then
     local ticket, expires = match(writer, '^([^,]*),%d+,(%d+),')
     if ticket == ARGV[5] and tonumber(expires) > now and ARGV[4] ~= 'r' then
       if op == 'r' then
-        if places == '' and try('GET', SEAT) == seat then
+        if queue_text == '' and try('GET', MUTEX) == our_mutex then
           local number = stored[3] or ''
           if number == '' then return leave('writer', '') end
           return leave('writer', '', 'admit_upto', number, 'admit_until', '')
-        elseif places ~= '' and hand_over() then
+        elseif queue_text ~= '' and hand_over() then
           return 1
         end
       elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
@@ -196,48 +196,48 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
             and format('%s,"%s",%s,"%s"]', text, ARGV[11], ARGV[12], holder)
         end
         local turns = (tonumber(stored[12]) or 0) + 1
-        local place = sub(places, 1, 2) == '1,' and tostring(try('HGET', STATE, own_place))
+        local entry = sub(queue_text, 1, 2) == '1,' and tostring(try('HGET', STATE, own_entry))
         local since, until_us
-        if place then
-          since, until_us = match(place, '^%d+,(%d+),(%d+),%d+,%d+,%d*,')
+        if entry then
+          since, until_us = match(entry, '^%d+,(%d+),(%d+),%d+,%d+,%d*,')
         end
         local ends = now + ARGV[9]
         local ms = ceil(ends / 1000)
-        if who and turns <= SEAT_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
+        if who and turns <= MAX_LOCAL_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
           and keep >= math.max(ends, now + life) / 1000 + memory
-          and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
-          and try('GET', SEAT) == seat then
+          and (queue_text == '' and more == '0' or entry and tonumber(until_us or 0) > now)
+          and try('GET', MUTEX) == our_mutex then
           local value = ARGV[8] .. ',' .. clock[1]
           local number = nil
           if more ~= '0' then
             number = format('%d', (tonumber(stored[3]) or 0) + 1)
             call('ZADD', QUEUE, number, 'w:' .. own)
           end
-          call('SET', SEAT, value, 'PXAT', format('%d', ms))
+          call('SET', MUTEX, value, 'PXAT', format('%d', ms))
           writer = format('%s,%s,%d,%s', ARGV[8], now_text, ends, ARGV[10])
           local answer
           if number then
             answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
               'writer', writer, 'turns', format('%d', turns), 'number', number,
-              own_place, format('%s,%s,%d,%s,%s,,%s', number, since, now + life, window, more,
+              own_entry, format('%s,%s,%d,%s,%s,,%s', number, since, now + life, window, more,
                 who),
               'queue', format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life))
           else
             answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
               'writer', writer, 'turns', format('%d', turns),
-              unpack(place and {'queue', '', own_place, ''} or {}))
+              unpack(entry and {'queue', '', own_entry, ''} or {}))
           end
           if type(answer) == 'table' then
-            try('SET', SEAT, seat, 'PXAT', format('%d', ceil(expires / 1000)))
+            try('SET', MUTEX, our_mutex, 'PXAT', format('%d', ceil(expires / 1000)))
             error(answer)
           end
-          if place and not number then remove_own_place() end
+          if entry and not number then remove_own_entry() end
           return {fence, now}
         end
       end
     end
 
-  elseif op == 'c' and pushed == stored[2] and places ~= '' then
+  elseif op == 'c' and pushed == stored[2] and queue_text ~= '' then
     local ticket, expires, details = match(writer, '^([^,]*),%d+,(%d+),(%x+,0,%[.*%])$')
     local more, life, window = match(ARGV[4],
       '^w,%a+,%d+,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
@@ -250,13 +250,13 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     local found, mine
     if ticket == ARGV[5] and tonumber(expires) > now and more and who then
       found = sums()
-      mine = found and place_in(try('HGET', STATE, own_place))
+      mine = found and entry_in(try('HGET', STATE, own_entry))
     end
     local ends = math.max(tonumber(expires) or 0, now + ARGV[6])
     if mine and found[3] == 0 and found[4] == (mine[6] == '' and 0 or 1)
       and (stored[9] or '') == '' and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
       and keep >= math.max(found[6], more ~= '0' and now + life or 0, ends) / 1000 + memory
-      and try('GET', SEAT) == seat then
+      and try('GET', MUTEX) == our_mutex then
       local ends_text = format('%d', ends)
       writer = format('%s,%s,%s,%s', ticket, now_text, ends_text, details)
       found[2], found[4] = found[2] - mine[5] + more, 0
@@ -264,17 +264,17 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         found[1] = found[1] - 1
         call('HSET', STATE, 'updated', now_text, 'writer', writer, 'pushed', '',
           'admit_upto', '', 'admit_until', '', 'queue', found[1] > 0 and text_of(found) or '',
-          own_place, '')
-        remove_own_place()
+          own_entry, '')
+        remove_own_entry()
       else
         local number = format('%d', (tonumber(stored[3]) or 0) + 1)
         found[5], found[6] = math.min(found[5], now + life), math.max(found[6], now + life)
         call('ZADD', QUEUE, number, 'w:' .. own)
-        call('HSET', STATE, own_place, format('%s,%s,%d,%s,%s,,%s', number, mine[2],
+        call('HSET', STATE, own_entry, format('%s,%s,%d,%s,%s,,%s', number, mine[2],
           now + life, window, more, who), 'updated', now_text, 'writer', writer, 'pushed', '',
           'admit_upto', '', 'admit_until', '', 'number', number, 'queue', text_of(found))
       end
-      call('SET', SEAT, seat, 'PXAT', format('%d', ceil(ends / 1000)))
+      call('SET', MUTEX, our_mutex, 'PXAT', format('%d', ceil(ends / 1000)))
       return {0, now, more == '0' and 0 or 1, last, {ticket, now, ends, details}}
     end
 
@@ -288,9 +288,9 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       and ticket ~= ARGV[5] and tonumber(expires) > now and sums()
     if found and found[3] ~= 0 then found = nil end
     if found and pushed ~= '' then
-      -- The place that was called is the one with the pushed ticket.
+      -- The entry that was called is the one with the pushed ticket.
       local first = found[4] == 1 and pushed == stored[2] and try('ZRANGE', QUEUE, 0, 0)[1]
-      local head = first and place_in(try('HGET', STATE, 'place:' .. first))
+      local head = first and entry_in(try('HGET', STATE, 'place:' .. first))
       local claim = head and head[6] ~= '' and match(head[7], '"([^"\\]+)",%d+,"%x+"%]$')
       if claim ~= ticket or first == 'w:' .. own then found = nil end
     elseif found and found[4] ~= 0 then
@@ -298,8 +298,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     end
     local text, mine, number, since = nil, nil, nil, nil
     if found then
-      text = places ~= '' and try('HGET', STATE, own_place)
-      mine = text and place_in(text)
+      text = queue_text ~= '' and try('HGET', STATE, own_entry)
+      mine = text and entry_in(text)
     end
     if mine then
       number, since, window = mine[1], mine[2], math.max(mine[4], window)
@@ -309,7 +309,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
     end
     local until_us = now + (life or 0)
     if number and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2 and not (mine and mine[6] ~= '')
-      and keep >= math.max(found[6], until_us) / 1000 + memory and try('GET', SEAT) == seat then
+      and keep >= math.max(found[6], until_us) / 1000 + memory
+      and try('GET', MUTEX) == our_mutex then
       local ahead = found[1]
       local new = format('%s,%s,%d,%d,%s,,%s', number, since, until_us, window, waiting,
         flags == 3 and format('%s,"%s",%s,"%s"]', who, ARGV[5], ARGV[6], holder) or who .. ']')
@@ -319,53 +320,53 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         ahead = call('ZCOUNT', QUEUE, 1, '(' .. number)
           + call('ZCOUNT', QUEUE, '(-' .. number, -1)
         if new ~= text then
-          call('HSET', STATE, own_place, new, 'queue', text_of(found), 'updated', now_text)
+          call('HSET', STATE, own_entry, new, 'queue', text_of(found), 'updated', now_text)
         end
       else
         found[1] = found[1] + 1
         call('ZADD', QUEUE, number, 'w:' .. own)
-        if places == '' then call('PEXPIREAT', QUEUE, stored[14]) end
-        call('HSET', STATE, own_place, new, 'queue', text_of(found), 'updated', now_text,
+        if queue_text == '' then call('PEXPIREAT', QUEUE, stored[14]) end
+        call('HSET', STATE, own_entry, new, 'queue', text_of(found), 'updated', now_text,
           'number', number)
       end
       return {-1, ahead, expires - now, now, 'w' .. details}
     end
 
-  elseif op == 'e' and writer == '' and places == '' then
+  elseif op == 'e' and writer == '' and queue_text == '' then
     local ends = now + ARGV[6]
     local ms = ceil(ends / 1000)
     if keep >= ms + memory then
       local field, text = 'reader:' .. ARGV[5], now_text .. ',' .. ARGV[7]
-      if seat ~= '' then
+      if our_mutex ~= '' then
         local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')[2]
         if first and tonumber(first) > now and (stored[16] or '') ~= ''
-          and try('GET', SEAT) == seat
+          and try('GET', MUTEX) == our_mutex
           and try('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
           call('HSET', STATE, 'updated', now_text, field, text,
             'readers', format('%d', stored[16] + 1))
           if call('ZRANGE', READERS, -1, -1)[1] == ARGV[5] then
-            call('SET', SEAT, seat, 'PXAT', format('%d', ms))
+            call('SET', MUTEX, our_mutex, 'PXAT', format('%d', ms))
           end
           return {last, now}
         end
-      elseif not try('GET', SEAT)
+      elseif not try('GET', MUTEX)
         and try('ZADD', READERS, 'NX', format('%d', ends), ARGV[5]) == 1 then
         local value = 'readers,' .. clock[1]
         call('PEXPIREAT', READERS, stored[14])
         call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
           'updated', now_text, field, text, 'readers', '1')
-        call('SET', SEAT, value, 'PXAT', format('%d', ms))
+        call('SET', MUTEX, value, 'PXAT', format('%d', ms))
         return {fence, now}
       end
     end
 
-  elseif op == 'r' and not ARGV[6] and seat ~= '' and places == '' and ARGV[4] ~= 'w' then
+  elseif op == 'r' and not ARGV[6] and our_mutex ~= '' and queue_text == '' and ARGV[4] ~= 'w' then
     local first = try('ZRANGE', READERS, 0, 0, 'WITHSCORES')
     local ends = try('ZRANGE', READERS, -2, -1, 'WITHSCORES')
     local field = 'reader:' .. ARGV[5]
     if first[2] and tonumber(first[2]) > now
       and not string.find((ends[2] or '-') .. (ends[4] or ''), '%D')
-      and try('GET', SEAT) == seat then
+      and try('GET', MUTEX) == our_mutex then
       local count = tonumber(stored[16])
       if count == 1 and not ends[4] and first[1] == ARGV[5] then
         leave('readers', '', field, '')
@@ -378,7 +379,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         call('ZREM', READERS, ARGV[5])
         local latest = ends[4]
         if ends[3] == ARGV[5] then latest = ends[2] end
-        call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000)))
+        call('SET', MUTEX, our_mutex, 'PXAT', format('%d', ceil(latest / 1000)))
         return 1
       end
     end

@@ -1,7 +1,7 @@
 -- Return the stored state of a resource; change nothing.
 --
--- KEYS     seat, state, readers, queue (and in a cluster one that never exists)
--- Returns  {now, seat or nil, when it expires (ms; negative: never), state, queue,
+-- KEYS     mutex, state, readers, queue (and in a cluster one that never exists)
+-- Returns  {now, mutex record or nil, when it expires (ms; negative: never), state, queue,
 --          readers}: the hash and the readers (with scores) as flat lists.
 
 local call = redis.call

@@ -7,23 +7,23 @@
 --   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
 --       claims
 --   h   release, carrying along one writer of the same client
---   t   withdraw. mode keep(0/1) upgrader gate ticket...
+--   t   withdraw. mode keep(0/1) upgrader client_id ticket...
 --   n   renew. for each: ticket lease, or -lease: also if it ends earlier than before
 --   d   downgrade. ticket, claim
---   u   upgrade. ticket claim place_life (0: do not wait) gate
+--   u   upgrade. ticket claim entry_ttl (0: do not wait) client_id
 --   o   adopt. ticket, claim
 --   f   force. holder fence
---   s   force, a foreign seat. value
+--   s   force, a foreign mutex record. value
 --
--- mode is r, w or empty; a lease is microseconds, or empty: never ends; a gate is the id
--- of a client, a place a queue entry; details are holder,lock_delay,who. An ask is
--- mode,policy,may_queue,more,waiting,max_waiters,place_life,window,gate, where the gate
+-- mode is r, w or empty; a lease is microseconds, or empty: never ends; client_id is the
+-- client whose queue entry it is; details are holder,lock_delay,who. An ask is
+-- mode,policy,may_queue,more,waiting,max_waiters,entry_ttl,window,client_id, where the client_id
 -- `=` is the caller's own id. may_queue is a sum: 1 the client may queue, 2 its claim may be
--- pushed, 4 it confirms, 8 the last claim is that of its next task, for the place of `more`.
+-- pushed, 4 it confirms, 8 the last claim is that of its next task, for the entry of `more`.
 --
 -- Answers:
 --   {fence, now}                         granted, all claims, just now
---   {0, now, placed, fence, grant...}    granted, these (ticket since expires details)
+--   {0, now, has_entry, fence, grant...}    granted, these (ticket since expires details)
 --   {-1, ahead, retry_after, now, holder...}  waiting
 --   {-2, why, retry_after, holder...}    refused
 --   {-3, last, endings}                  not held (also to an acquire that confirms)
@@ -34,7 +34,7 @@
 --   {ticket...}                          withdrawn, these were held
 --   {last, endings, grant or 0...}       renewed (mode since expires details)
 --   1 or 0                               forced or not
--- A holder is r or w and its details, or f and a foreign seat's ticket. -1: never.
+-- A holder is r or w and its details, or f and the ticket of a foreign mutex record. -1: never.
 
 local function claim_at(i)
   local lease = tonumber(ARGV[i + 1])
@@ -42,7 +42,7 @@ local function claim_at(i)
 end
 
 local function ask_at(text, first, count)
-  local mode, policy, may_queue, more, waiting, limit, life, window, gate = match(text,
+  local mode, policy, may_queue, more, waiting, limit, life, window, client_id = match(text,
     '^(%a),(%a+),(%d+),(%d+),(%d+),(%-?%d*),(%d+),(%d+),(.*)$')
   local claims = {}
   for i = 1, count do claims[i] = claim_at(first + 3 * (i - 1)) end
@@ -51,17 +51,17 @@ local function ask_at(text, first, count)
   return {mode = mode, policy = policy, may_queue = flags % 2 == 1, push = flags % 4 > 1,
     confirms = flags > 3, following = following,
     more = tonumber(more), waiting = tonumber(waiting), max_waiters = tonumber(limit),
-    place_life = tonumber(life), window = tonumber(window),
-    gate = gate == '=' and own or gate, claims = claims,
+    entry_ttl = tonumber(life), window = tonumber(window),
+    client_id = client_id == '=' and own or client_id, claims = claims,
     who = match(claims[1][3], '^[^,]*,[^,]*,(.*)$')}
 end
 
 local function illegal()
   local ticket, new = ARGV[4], ARGV[5]
-  if op == 'd' and seat.will_stay(new) ~= 'r' and seat.will_stay(ticket) == 'r' then
+  if op == 'd' and mutex.will_stay(new) ~= 'r' and mutex.will_stay(ticket) == 'r' then
     return 'only a writer can be downgraded'
   end
-  if op == 'u' and seat.will_stay(new) ~= 'w' and seat.will_stay(ticket) == 'w' then
+  if op == 'u' and mutex.will_stay(new) ~= 'w' and mutex.will_stay(ticket) == 'w' then
     return 'only a reader can be upgraded'
   end
 end
@@ -69,8 +69,8 @@ end
 local function carry_out(foreign)
   if op == 'w' or op == 'e' or op == 'a' or op == 'c' then
     local ask = ask_at(ARGV[4], 5, (#ARGV - 4) / 3)
-    local answer = entering.acquire(ask, foreign, 0, false)
-    if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end
+    local answer = acquiring.acquire(ask, foreign, 0, false)
+    if answer[1] == -3 then foreign = mutex.take_out(foreign, ARGV[5], '') end
     return foreign, answer
   elseif op == 'r' or op == 'h' then
     local asks, i = {}, 6
@@ -81,20 +81,20 @@ local function carry_out(foreign)
     end
     return ending.release(ARGV[5], ARGV[4], asks, foreign)
   elseif op == 't' then
-    return entering.withdraw(ARGV[7], ARGV[4], ARGV[5] == '1', ARGV[6], {unpack(ARGV, 8)},
+    return acquiring.withdraw(ARGV[7], ARGV[4], ARGV[5] == '1', ARGV[6], {unpack(ARGV, 8)},
       foreign)
   elseif op == 'n' then
-    local answer = {door.last, door.endings}
+    local answer = {doorman.last, doorman.endings}
     for i = 4, #ARGV, 2 do
       local renewed = ending.renew(ARGV[i], tonumber(ARGV[i + 1]))
-      if renewed == 0 then foreign = seat.take_out(foreign, ARGV[i], '') end
+      if renewed == 0 then foreign = mutex.take_out(foreign, ARGV[i], '') end
       answer[#answer + 1] = renewed
     end
-    answer[2] = door.endings
+    answer[2] = doorman.endings
     return foreign, answer
   elseif op == 'd' or op == 'u' or op == 'o' then
     local answer
-    turn.confirm(ARGV[4])
+    admission.confirm(ARGV[4])
     if op == 'd' then
       answer = moves.downgrade(ARGV[4], claim_at(5))
     elseif op == 'u' then
@@ -104,24 +104,24 @@ local function carry_out(foreign)
       answer = moves.adopt(ARGV[4], claim_at(5))
     end
     if answer[1] == -3 then -- not held: neither of both tickets is a grant any more
-      foreign = seat.take_out(foreign, ARGV[4], '')
-      foreign = seat.take_out(foreign, ARGV[5], '')
+      foreign = mutex.take_out(foreign, ARGV[4], '')
+      foreign = mutex.take_out(foreign, ARGV[5], '')
     end
     return foreign, answer
   elseif op == 'f' then
     return foreign, ending.force(ARGV[4], tonumber(ARGV[5]))
   end
-  return seat.force(foreign, ARGV[4])
+  return mutex.force(foreign, ARGV[4])
 end
 
 -- Return the answer; compute the one of a waiting client, now that the step is done.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
-  local place = queue.place_of(answer[2], answer[3])
+  local entry = queue.entry_of(answer[2], answer[3])
   local holders = record.describe(foreign)
-  if not place then return {-1, 0, -1, now, unpack(holders)} end
-  local wait = place.claim_until and 0 or turn.retry_after(place, foreign)
-  return {-1, queue.ahead(place), wait, now, unpack(holders)}
+  if not entry then return {-1, 0, -1, now, unpack(holders)} end
+  local wait = entry.claim_until and 0 or admission.retry_after(entry, foreign)
+  return {-1, queue.ahead(entry), wait, now, unpack(holders)}
 end
 
 -- Return the tickets that a command names, and whether the answer may show holders.
@@ -156,22 +156,22 @@ end
 local wrong = illegal()
 if wrong then return redis.error_reply('ILLEGAL ' .. wrong) end
 record.check_readers(named())
-local foreign = seat.foreign_seat()
-seat.expire()
-seat.reconcile()
-if not foreign then turn.settle() elseif seat.bars(foreign, 'r') then turn.suspend() end
-local answer, woken = 1, {unheard}
-if not unheard then -- else fast.lua has carried it out
+local foreign = mutex.foreign_record()
+mutex.expire()
+mutex.reconcile()
+if not foreign then admission.settle() elseif mutex.bars(foreign, 'r') then admission.suspend() end
+local answer, woken = 1, {unreachable}
+if not unreachable then -- else fast.lua has carried it out
   foreign, answer = carry_out(foreign)
-  woken = foreign and {} or turn.offer()
+  woken = foreign and {} or admission.offer()
 end
-if not unheard and (op == 'r' or op == 'h') then
+if not unreachable and (op == 'r' or op == 'h') then
   for i = 5, #answer do answer[i] = settled(answer[i], foreign) end
 else
   answer = settled(answer, foreign)
 end
-local rung = save.tell(woken, own)
+local own_wakeup = save.wake_clients(woken, own)
 save.write(foreign)
 if save.refusal then error(save.refusal) end
-if rung then return {-9, answer, unpack(rung)} end
+if own_wakeup then return {-9, answer, unpack(own_wakeup)} end
 return answer

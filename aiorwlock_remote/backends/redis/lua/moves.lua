@@ -3,12 +3,8 @@
 
 local moves = {}
 
-function moves.not_held()
-  return {-3, door.last, door.endings}
-end
-
 function moves.moved(mode, claim)
-  local fence = math.max(door.last + 1, now)
+  local fence = math.max(doorman.last + 1, now)
   record.set('last', fence)
   if mode == 'w' then
     record.put_writer(claim[1], claim[2], claim[3])
@@ -20,10 +16,10 @@ end
 
 function moves.downgrade(ticket, claim)
   if record.grant_of(claim[1]) == 'r' then
-    return entering.live(false, {entering.told(claim[1])})
+    return acquiring.live(false, {acquiring.grant_item(claim[1])})
   end
-  if not record.grant_of(ticket) then return moves.not_held() end
-  seat.drop_writer()
+  if not record.grant_of(ticket) then return record.not_held() end
+  mutex.drop_writer()
   return moves.moved('r', claim)
 end
 
@@ -32,40 +28,41 @@ function moves.adopt(ticket, claim)
   local new = claim[1]
   if not record.grant_of(new) then
     local mode = record.grant_of(ticket)
-    if not mode then return moves.not_held() end
+    if not mode then return record.not_held() end
     if mode == 'w' then
-      record.set('last', math.max(door.last + 1, now))
+      record.set('last', math.max(doorman.last + 1, now))
       record.put_writer(new, claim[2], claim[3])
     else
       record.add_readers({claim})
-      seat.drop_readers({ticket})
+      mutex.drop_readers({ticket})
     end
   end
-  local item = entering.told(new)
+  local item = acquiring.grant_item(new)
   item[1] = record.grant_of(new)
-  return {now, door.last, unpack(item)}
+  return {now, doorman.last, unpack(item)}
 end
 
-function moves.upgrade(ticket, claim, gate, place_life, foreign)
+function moves.upgrade(ticket, claim, client_id, entry_ttl, foreign)
   if record.grant_of(claim[1]) == 'w' then
-    return entering.live(false, {entering.told(claim[1])})
+    return acquiring.live(false, {acquiring.grant_item(claim[1])})
   end
-  if not record.grant_of(ticket) then return moves.not_held() end
-  if door.slot and door.slot.ticket ~= ticket then return {-4} end
-  local barred = door.barred_until > now
-  if door.readers == 1 and not foreign and not barred and not turn.admitted(true)[1] then
-    seat.drop_readers({ticket})
+  if not record.grant_of(ticket) then return record.not_held() end
+  if doorman.upgrader and doorman.upgrader.ticket ~= ticket then return {-4} end
+  local barred = doorman.barred_until > now
+  if doorman.readers == 1 and not foreign and not barred and not admission.admitted(true)[1] then
+    mutex.drop_readers({ticket})
     record.set('admit_upto', 0)
     record.set('admit_until', 0)
     local answer = moves.moved('w', claim)
-    door.upgraded = true
+    doorman.upgraded = true
     return answer
   end
-  if not place_life then
-    if barred then return entering.refused('barred', door.barred_until - now, foreign) end
-    return entering.refused('held', nil, foreign)
+  if not entry_ttl then
+    if barred then return acquiring.refused('barred', doorman.barred_until - now, foreign) end
+    return acquiring.refused('held', nil, foreign)
   end
-  door.slot = {expires = now + place_life, called = false, gate = gate, ticket = ticket}
+  doorman.upgrader = {expires = now + entry_ttl, called = false, client_id = client_id,
+    ticket = ticket}
   step.changed = true
-  return {WAITS, gate, 'w'}
+  return {WAITS, client_id, 'w'}
 end

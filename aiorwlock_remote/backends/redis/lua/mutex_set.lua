@@ -3,37 +3,37 @@
 --
 -- KEYS  1 the sorted set   2 its state, a hash   3 its queue, a sorted set by number
 --       4 in a cluster: the prefix of the slot's channels, which never exists as a key
--- ARGV  1 microseconds the state is kept   2 prefix of channels   3 our gate (client id)
+-- ARGV  1 microseconds the state is kept   2 prefix of channels   3 our client id
 --       4 kind
---       a  pool life (target ticket lease more){…}     ask; life 0: create no place
+--       a  pool life (target ticket lease more){…}     ask; life 0: create no entry
 --       r  ticket remove      release
 --       n  (ticket){…}        update
---       t  lease number (place){number} (ticket){…}    withdraw places and tickets
+--       t  lease number (entry){number} (ticket){…}    withdraw entries and tickets
 --       c  lease name         create           d  name   remove
--- A place (queue entry) is "pool,target", a pool "gate.number": tasks of one client that
--- wait for the same target; "" is any mutex. A message with the place as its text, on the
+-- A queue entry is "pool,target", a pool "client_id.number": tasks of one client that
+-- wait for the same target; "" is any mutex. A message with the entry as its text, on the
 -- channel of the client, wakes them.
--- Returns {places of the calling client to wake, answer, …}; a: {fence, name} or {-1, µs
+-- Returns {entries of the calling client to wake, answer, …}; a: {fence, name} or {-1, µs
 -- to the next change that comes without a message, or -1}; r: {1} or {0, why}; n: {fence} or
 -- {0, why} each; c, d: 0 or 1.
 --
--- The state: last = the last score in µs; number = of the last place; t<ticket> =
+-- The state: last = the last score in µs; number = of the last entry; t<ticket> =
 -- "score,lease,name" or "score:former,lease,name" of a grant, where the mutex may still have
--- the former score; m<name> = the ticket that had it last; p<place> = "expires,called", called
+-- the former score; m<name> = the ticket that had it last; p<entry> = "expires,called", called
 -- when a mutex stood free for it.
 --
 -- The published score is what others read. It is the last write of a step that takes a mutex,
 -- and the first of one that gives it back: a step that is stopped at any of its calls leaves
--- grants without their score, which hold nothing, and places without an expiry, which the next
--- step drops (test_half_done_table.py).
+-- grants without their score, which hold nothing, and entries without an expiry, which the next
+-- step drops (test_stopped_steps.py).
 
 local SET, STATE, QUEUE = KEYS[1], KEYS[2], KEYS[3]
-local WINDOW = 100000  -- µs that a place which was called blocks those behind it
+local WINDOW = 100000  -- µs that an entry which was called blocks those behind it
 local call = redis.call
-local memory, channel, gate, kind = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local memory, channel, client_id, kind = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local rung = {}
+local own_wakeups = {}
 
 -- A wrong type under a key is found before anything is changed, and so is a damaged
 -- field that this step reads: check() below.
@@ -60,8 +60,8 @@ end
 -- A ticket is a secret: an error shows only the beginning of the field's name.
 local function check_tickets(first, by)
   for i = first, #ARGV, by do
-    local told = call('HGET', STATE, 't' .. ARGV[i])
-    local score, former, lease = string.match(told or '0,0,', '^(%d+%.?%d*):?(%d*%.?%d*),(%d+),')
+    local text = call('HGET', STATE, 't' .. ARGV[i])
+    local score, former, lease = string.match(text or '0,0,', '^(%d+%.?%d*):?(%d*%.?%d*),(%d+),')
     if not score or tonumber(score) > MOST or (tonumber(former) or 0) > MOST or not fits(lease)
     then
       damaged('t' .. string.sub(ARGV[i], 1, 4) .. '...')
@@ -69,13 +69,13 @@ local function check_tickets(first, by)
   end
 end
 
-local function check_places()
-  for _, place in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
-    local told = call('HGET', STATE, 'p' .. place)
-    local expires, called = string.match(told or '0,', '^(%d+),(%d*)$')
+local function check_entries()
+  for _, entry in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+    local text = call('HGET', STATE, 'p' .. entry)
+    local expires, called = string.match(text or '0,', '^(%d+),(%d*)$')
     if not expires or not fits(expires) or not (called == '' or fits(called))
-      or not string.find(place, ',', 1, true) then
-      damaged('p' .. place)
+      or not string.find(entry, ',', 1, true) then
+      damaged('p' .. entry)
     end
   end
 end
@@ -94,7 +94,7 @@ local function check()
   elseif kind == 't' then
     check_tickets(7 + ARGV[6], 1)
   end
-  if kind ~= 'n' and kind ~= 'd' and call('ZCARD', QUEUE) > 0 then check_places() end
+  if kind ~= 'n' and kind ~= 'd' and call('ZCARD', QUEUE) > 0 then check_entries() end
 end
 
 local function seconds(us)
@@ -152,9 +152,9 @@ end
 
 -- Return the mutex that a ticket holds, its lease, and its score; or nil, and why it holds none.
 local function held(ticket)
-  local told = call('HGET', STATE, 't' .. ticket)
-  if not told then return nil, 'expired' end
-  local mine, former, lease, name = string.match(told, '^([^,:]*):?([^,]*),([^,]*),(.*)$')
+  local text = call('HGET', STATE, 't' .. ticket)
+  if not text then return nil, 'expired' end
+  local mine, former, lease, name = string.match(text, '^([^,:]*):?([^,]*),([^,]*),(.*)$')
   local score, reason = score_of(name), nil
   if not score or score == 0 then
     reason = 'forced'
@@ -168,73 +168,73 @@ local function held(ticket)
   return nil, reason
 end
 
-local function leave(place)
-  call('HDEL', STATE, 'p' .. place)
-  call('ZREM', QUEUE, place)
+local function leave(entry)
+  call('HDEL', STATE, 'p' .. entry)
+  call('ZREM', QUEUE, entry)
 end
 
--- Return the places in order; drop those whose time has run out.
-local function places()
+-- Return the entries in order; drop those whose time has run out.
+local function entries()
   local found = {}
-  for _, place in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
-    local told = call('HGET', STATE, 'p' .. place) or ''
-    local expires, called = string.match(told, '^(%d+),(%d*)$')
+  for _, entry in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+    local text = call('HGET', STATE, 'p' .. entry) or ''
+    local expires, called = string.match(text, '^(%d+),(%d*)$')
     if expires and tonumber(expires) > now then
-      local target = string.match(place, '^[^,]*,(.*)$')
+      local target = string.match(entry, '^[^,]*,(.*)$')
       called = tonumber(called)
-      found[#found + 1] = {place = place, target = target, expires = expires,
-        called = called, late = called and now - called > WINDOW}
+      found[#found + 1] = {entry = entry, target = target, expires = expires,
+        called = called, missed_claim = called and now - called > WINDOW}
     else
-      leave(place)
+      leave(entry)
     end
   end
   return found
 end
 
--- Wake the places that are next: as many as there are mutexes for them.
-local function ring(lease)
+-- Wake the entries that are next: as many as there are mutexes for them.
+local function wake_next(lease)
   if call('ZCARD', QUEUE) == 0 then return end
   local left, promised = count_free(lease), {}
-  for _, p in ipairs(places()) do
-    local theirs = left > 0
+  for _, p in ipairs(entries()) do
+    local may_take = left > 0
     if p.target ~= '' then
-      theirs = not promised[p.target] and free(p.target, lease)
+      may_take = not promised[p.target] and free(p.target, lease)
         and (left > 0 or score_of(p.target) < 0)
     end
-    if theirs and not p.late then
+    if may_take and not p.missed_claim then
       left = left - 1
       if p.target ~= '' then promised[p.target] = true end
       if not p.called then
-        call('HSET', STATE, 'p' .. p.place,
+        call('HSET', STATE, 'p' .. p.entry,
           p.expires .. ',' .. string.format('%.0f', now))
-        local theirs_gate = string.match(p.place, '^[^.]*')
-        if theirs_gate == gate then
-          rung[#rung + 1] = p.place
+        local their_client_id = string.match(p.entry, '^[^.]*')
+        if their_client_id == client_id then
+          own_wakeups[#own_wakeups + 1] = p.entry
         else
           -- pcall: a user without the right to publish must still be able to release.
-          redis.pcall(KEYS[4] and 'SPUBLISH' or 'PUBLISH', channel .. theirs_gate, p.place)
+          redis.pcall(KEYS[4] and 'SPUBLISH' or 'PUBLISH', channel .. their_client_id, p.entry)
         end
       end
     end
   end
 end
 
--- Return the mutex that this place may take now, or nil. place nil: a caller without one.
-local function choose(place, target, lease)
+-- Return the mutex that this entry may take now, or nil. entry nil: a caller without one.
+local function choose(entry, target, lease)
   local left = count_free(lease)
   if target == '' and left == 0 then return nil end
   if target ~= '' and not free(target, lease) then return nil end
   local ahead, reserved = 0, {}
-  for _, p in ipairs(places()) do
-    if p.place == place then break end
-    if not p.late and p.target == '' then
+  for _, p in ipairs(entries()) do
+    if p.entry == entry then break end
+    if not p.missed_claim and p.target == '' then
       ahead = ahead + 1
-    elseif not p.late and not reserved[p.target] and free(p.target, lease) then
+    elseif not p.missed_claim and not reserved[p.target] and free(p.target, lease) then
       ahead, reserved[p.target] = ahead + 1, true
     end
   end
   if target ~= '' then
-    -- A place ahead that accepts any mutex takes another one, if there is another.
+    -- An entry ahead that accepts any mutex takes another one, if there is another.
     local barred = reserved[target] or (ahead >= left and score_of(target) >= 0)
     return not barred and target or nil
   end
@@ -246,7 +246,7 @@ local function choose(place, target, lease)
   end
 end
 
--- Return the microseconds until a lease runs out, or a place that was woken is skipped.
+-- Return the microseconds until a lease runs out, or an entry that was woken is skipped.
 local function next_change(target, lease, others_first)
   if others_first then return WINDOW + 1000 end
   local score
@@ -262,21 +262,21 @@ local function next_change(target, lease, others_first)
 end
 
 local function ask(pool, life, target, ticket, lease, more)
-  local place = life > 0 and pool .. ',' .. target or nil
+  local entry = life > 0 and pool .. ',' .. target or nil
   local name = held(ticket)  -- the command is repeated after a lost answer
   if not name then
-    name = choose(place, target, lease)
+    name = choose(entry, target, lease)
     local before = name and call('HGET', STATE, 'm' .. name)
     if before then forget(before, name) end
   end
-  local again = place and (not name or more == '1')
-  if place and name then leave(place) end
+  local again = entry and (not name or more == '1')
+  if entry and name then leave(entry) end
   local us = name and write(name, ticket, lease)
   if again then
-    if not call('ZSCORE', QUEUE, place) then
-      call('ZADD', QUEUE, call('HINCRBY', STATE, 'number', 1), place)
+    if not call('ZSCORE', QUEUE, entry) then
+      call('ZADD', QUEUE, call('HINCRBY', STATE, 'number', 1), entry)
     end
-    call('HSET', STATE, 'p' .. place, string.format('%.0f,', now + life))
+    call('HSET', STATE, 'p' .. entry, string.format('%.0f,', now + life))
     keep(now + lease)
   end
   if name then return {us, name} end

@@ -8,14 +8,14 @@ if kind == 'a' then
     local lease = tonumber(ARGV[i + 2])
     answers[#answers + 1] = ask(ARGV[5], tonumber(ARGV[6]), ARGV[i], ARGV[i + 1], lease,
       ARGV[i + 3])
-    ring(lease)
+    wake_next(lease)
   end
 elseif kind == 'r' then
   local name, lease = held(ARGV[5])
   if name then
     if ARGV[6] == '1' then call('ZREM', SET, name) else call('ZADD', SET, 0, name) end
     forget(ARGV[5], name)
-    ring(lease)
+    wake_next(lease)
   end
   answers[1] = name and {1} or {0, lease}
 elseif kind == 'n' then
@@ -33,11 +33,11 @@ elseif kind == 't' then
       forget(ARGV[i], name)
     end
   end
-  ring(lease)
+  wake_next(lease)
 elseif kind == 'c' then
   answers[1] = call('ZADD', SET, 'NX', 0, ARGV[6])
-  if answers[1] == 1 then ring(tonumber(ARGV[5])) end
+  if answers[1] == 1 then wake_next(tonumber(ARGV[5])) end
 elseif kind == 'd' then
   answers[1] = call('ZREM', SET, ARGV[5])
 end
-return {rung, unpack(answers)}
+return {own_wakeups, unpack(answers)}

@@ -5,5 +5,5 @@
 
 SET = KEYS[5]
 wake = KEYS[6]
-WRITER_SEAT, READERS_SEAT = '^w(.+)$', '^r$'
+WRITER_VALUE, READERS_VALUE = '^w(.+)$', '^r$'
 members = typed('set', 'SCARD', SET)

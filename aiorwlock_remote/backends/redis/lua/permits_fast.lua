@@ -18,18 +18,19 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
   and not string.find(stored[2] .. stored[9] .. (stored[3] or '') .. barred, '%D')
   and last < 2 ^ 53 - 1 and keep < 2 ^ 53
   and (barred == '' or (tonumber(barred) or now) < now) then
-  local seat, limits = stored[4] or '', stored[5] or ''
+  local our_mutex, limits = stored[4] or '', stored[5] or ''
   local match, ceil, try = string.match, math.ceil, redis.pcall
   local held, limit, latest = try('ZCARD', PERMITS), nil, nil
-  if seat ~= '' then
+  if our_mutex ~= '' then
     local count
     limit, count = match(limits, '^([1-9]%d*):([1-9]%d*)$')
     local first = try('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
-    if tonumber(count) ~= held or not match(seat, '^permits,%d+$') or try('GET', SEAT) ~= seat
+    if tonumber(count) ~= held or not match(our_mutex, '^permits,%d+$')
+      or try('GET', MUTEX) ~= our_mutex
       or not match(first[2] or '', '^%d+$') or tonumber(first[2]) <= now then
       held = nil
     end
-  elseif held ~= 0 or try('GET', SEAT) then
+  elseif held ~= 0 or try('GET', MUTEX) then
     held = nil
   end
 
@@ -45,13 +46,13 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
       and try('ZADD', PERMITS, 'NX', text, ARGV[5]) == 1 then
       local fence, fence_text = now, now_text
       if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
-      if held == 0 then seat = 'permits,' .. clock[1] end
+      if held == 0 then our_mutex = 'permits,' .. clock[1] end
       if held == 0 then call('PEXPIREAT', PERMITS, stored[9]) end
-      call('HSET', STATE, 'last', fence_text, 'seat', seat, 'updated', now_text,
+      call('HSET', STATE, 'last', fence_text, 'seat', our_mutex, 'updated', now_text,
         'limits', format('%s:%d', most, held + 1), 'permit:' .. ARGV[5],
         format('%s,%s,%s,%s', fence_text, most, now_text, ARGV[7]))
       if held == 0 or ends > tonumber(latest) then
-        call('SET', SEAT, seat, 'PXAT', format('%d', ms))
+        call('SET', MUTEX, our_mutex, 'PXAT', format('%d', ms))
       end
       return {fence, now}
     end
@@ -65,8 +66,8 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
       and not string.find((others[2] or '-') .. (others[4] or ''), '%D') then
       local field, answer = 'permit:' .. ARGV[5], nil
       if held == 1 then
-        answer = try('DEL', SEAT)
-        call('HSET', STATE, 'seat', '', 'was', type(answer) == 'table' and seat or '',
+        answer = try('DEL', MUTEX)
+        call('HSET', STATE, 'seat', '', 'was', type(answer) == 'table' and our_mutex or '',
           'limits', '', 'updated', now_text, field, '')
       else
         call('HSET', STATE, 'limits', format('%s:%d', limit, held - 1), 'updated', now_text,
@@ -74,7 +75,7 @@ if stored[1] == '1' and last and keep and (stored[6] or '') == ''
       end
       call('HDEL', STATE, field)
       call('ZREM', PERMITS, ARGV[5])
-      if held > 1 then call('SET', SEAT, seat, 'PXAT', format('%d', ceil(latest / 1000))) end
+      if held > 1 then call('SET', MUTEX, our_mutex, 'PXAT', format('%d', ceil(latest / 1000))) end
       if type(answer) == 'table' then error(answer) end
       return 1
     end

@@ -2,24 +2,13 @@
 -- core/transition.py does around it. A semaphore has scripts of its own, so that those of
 -- the locks stay as small as they are.
 --
--- KEYS  seat, state, permits, queue (see keys.py; what is in them: permits_record.lua); in a
+-- KEYS  mutex, state, permits, queue (see keys.py; what is in them: permits_record.lua); in a
 --       cluster a fifth, which never exists: the prefix of the slot's channels
 -- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's id
 --       4... see permits_main.lua
 -- Returns the answer (see permits_main.lua), and {-9, answer} if the caller is to be woken:
 -- no message is sent to it.
---
--- All times are microseconds of TIME, as in head.lua.
 
-local call = redis.call
-local SEAT, STATE, PERMITS, QUEUE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local format = string.format
-local now_text = format('%d', now)
-if now_text + 0 ~= now then
-  return redis.error_reply('ERR a 32-bit server cannot be used')
-end
+local PERMITS = KEYS[3]
 local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'limits',
   'queue', 'barred_until', 'endings', 'keep', 'was')
-local op, own, wake = ARGV[2], ARGV[3], KEYS[5]

@@ -6,7 +6,7 @@
 --
 --   {fence, now}                              granted, all claims: this fence, and each next
 --                                             claim has the next
---   {0, now, placed, last, grant...}          granted, these (ticket since expires details
+--   {0, now, has_entry, last, grant...}          granted, these (ticket since expires details
 --                                             fence limit)
 --   {-1, ahead, retry_after, now, limit, holder...}  waiting
 --   {now, 0, p, since expires details fence limit}   adopted
@@ -23,23 +23,24 @@ local function claim_at(i)
 end
 
 local function ask_at(text, first, count)
-  local limit, may_queue, more, waiting, most, life, window, gate = match(text,
+  local limit, may_queue, more, waiting, most, life, window, client_id = match(text,
     '^p,(%d+),(%d+),(%d+),(%d+),(%-?%d*),(%d+),(%d+),(.*)$')
   if not limit then illegal() end
   local claims = {}
   for i = 1, count do claims[i] = claim_at(first + 3 * (i - 1)) end
-  return {limit = tonumber(limit), may_queue = may_queue == '1', more = tonumber(more),
-    waiting = tonumber(waiting), max_waiters = tonumber(most), place_life = tonumber(life),
-    window = tonumber(window), gate = gate == '=' and own or gate, claims = claims}
+  return {limit = tonumber(limit), may_queue = may_queue == '1', who = claims[1].who,
+    more = tonumber(more), waiting = tonumber(waiting), max_waiters = tonumber(most),
+    entry_ttl = tonumber(life),
+    window = tonumber(window), client_id = client_id == '=' and own or client_id, claims = claims}
 end
 
 local function renew_all(foreign)
-  local answer = {door.last, door.endings}
+  local answer = {doorman.last, doorman.endings}
   for i = 4, #ARGV, 2 do
     local permit = record.permit_of(ARGV[i])
     if permit then
       permits.renew(permit, tonumber(ARGV[i + 1]))
-      answer[#answer + 1] = permits.told(permit)
+      answer[#answer + 1] = permits.grant_item(permit)
       answer[#answer][1] = 'p'
     else
       foreign = permits.take_out(foreign, ARGV[i])
@@ -66,7 +67,7 @@ local function carry_out(foreign)
     return renew_all(foreign)
   elseif op == 'o' or op == 'd' or op == 'u' then
     if op ~= 'o' and record.permit_of(ARGV[4]) then illegal() end
-    local claim, answer = claim_at(5), permits.not_held()
+    local claim, answer = claim_at(5), record.not_held()
     if op == 'o' then answer = permits.adopt(ARGV[4], claim) end
     if answer[1] == -3 then -- not held: neither of both tickets is a grant any more
       foreign = permits.take_out(foreign, ARGV[4])
@@ -84,14 +85,14 @@ end
 -- Return the answer; compute the one of a waiting client, now that the step is done.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
-  local place = queue.place_of(answer[2], 'p')
-  local wait = place.claim_until and 0 or permits.retry_after(place, foreign)
-  local limit = permits.limit_for(place)
-  return {-1, queue.ahead(place), wait, now, limit, unpack(record.describe(foreign))}
+  local entry = queue.entry_of(answer[2], 'p')
+  local wait = entry.claim_until and 0 or permits.retry_after(entry, foreign)
+  local limit = permits.limit_for(entry)
+  return {-1, queue.ahead(entry), wait, now, limit, unpack(record.describe(foreign))}
 end
 
 if not match(op, '^[aertnodufs]$') then illegal() end
-local foreign = permits.foreign_seat()
+local foreign = permits.foreign_record()
 permits.expire()
 permits.reconcile()
 local answer
@@ -102,8 +103,8 @@ if op == 'r' then
 else
   answer = settled(answer, foreign)
 end
-local rung = save.tell(woken)
+local own_wakeup = save.wake_clients(woken)
 save.write(foreign)
 if save.refusal then error(save.refusal) end
-if rung then return {-9, answer} end
+if own_wakeup then return {-9, answer} end
 return answer

@@ -1,8 +1,8 @@
 -- The record (core/doorman.py) of a semaphore, and how it is stored.
 --
--- state    hash. v=1; last, number, barred_until, created, updated: numbers; seat: the seat
---          value; endings, keep: as in record.lua
---          queue, place:p:<gate>: see queue.lua; a place has limit,who at its end
+-- state    hash. v=1; last, number, barred_until, created, updated: numbers; seat: our
+--          mutex value; endings, keep: as in record.lua
+--          queue, place:p:<client_id>: see queue.lua; an entry has limit,who at its end
 --          permit:<ticket>: fence,limit,since,holder,lock_delay,who
 --          limits: limit:count;... how many of the held permits have which limit
 --          was: as in record.lua
@@ -13,10 +13,10 @@
 -- the step has met or changed are in `met`, and the sorted set is as it was. A step that is
 -- stopped at one of its calls leaves what record.lua says, and the next step repairs it.
 
-local seat_value = typed('string', 'GET', SEAT)
+local mutex_value = typed('string', 'GET', MUTEX)
 local kept = typed('sorted set', 'ZCARD', PERMITS)
 
-local door = {
+local doorman = {
   last = record.number_in(stored[2], 'last'),
   number = record.number_in(stored[3], 'number'),
   seat = record.text_in(stored[4]),
@@ -26,7 +26,7 @@ local door = {
   limits = {}, -- how many permits are held, by their limit
 }
 if stored[9] ~= 'never' then record.number_in(stored[9], 'keep') end
-for ending in string.gmatch(door.endings, '[^;]+') do
+for ending in string.gmatch(doorman.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
 end
 local met = {} -- grants, by ticket
@@ -39,25 +39,17 @@ local step = {
 }
 local CHUNK, KEEP = 1000, 9
 
--- Read a place's limit and `who`.
-function record.read_place(place, rest)
+-- Read an entry's limit and `who`.
+function record.read_entry(entry, rest)
   local limit, who = match(rest, '^(%d+),(%["[^%c]*%])$')
   if not limit or not record.fits(limit) or tonumber(limit) == 0 then
-    record.damaged(STATE, 'place:' .. place.field)
+    record.damaged(STATE, 'place:' .. entry.field)
   end
-  place.limit, place.who = tonumber(limit), who
+  entry.limit, entry.who = tonumber(limit), who
 end
 
-function record.rest_of(place)
-  return format('%d,%s', place.limit, place.who)
-end
-
-function record.score_in(entry)
-  local text = entry[2]
-  if text ~= 'inf' and not record.fits(text) then
-    record.damaged(PERMITS, 'score of ' .. record.some_of(entry[1]))
-  end
-  return tonumber(text)
+function record.rest_of(entry)
+  return format('%d,%s', entry.limit, entry.who)
 end
 
 function record.damaged_permit(ticket)
@@ -110,9 +102,9 @@ function record.recount(none)
     end
   end
   for field in pairs(fields) do orphans[#orphans + 1] = sub(field, 8) end
-  kept, door.limits = #members / 2, {}
+  kept, doorman.limits = #members / 2, {}
   for _, permit in ipairs(record.permits_in(members)) do
-    door.limits[permit.limit] = (door.limits[permit.limit] or 0) + 1
+    doorman.limits[permit.limit] = (doorman.limits[permit.limit] or 0) + 1
   end
   record.delete_permits(orphans)
   step.changed, stored[9] = true, ''
@@ -135,7 +127,7 @@ for item in string.gmatch(stored[5] or '', '[^;]+') do
   if not limit or not record.fits(limit) or not record.fits(count) or tonumber(limit) == 0 then
     record.damaged(STATE, 'limits')
   end
-  door.limits[tonumber(limit)] = tonumber(count)
+  doorman.limits[tonumber(limit)] = tonumber(count)
   counted = counted + count
 end
 
@@ -148,9 +140,9 @@ if stored[1] ~= '1' then
   -- The state is gone, so the permits and the queue mean nothing.
   if kept > 0 or typed('sorted set', 'ZCARD', QUEUE) > 0 then call('DEL', PERMITS, QUEUE) end
   kept = 0
-elseif door.seat then
-  if not match(door.seat, '^permits,%d+$') or door.last == 0 then
-    record.damaged(STATE, door.last == 0 and 'last' or 'seat')
+elseif doorman.seat then
+  if not match(doorman.seat, '^permits,%d+$') or doorman.last == 0 then
+    record.damaged(STATE, doorman.last == 0 and 'last' or 'seat')
   end
   if kept > 0 and counted ~= kept then record.recount(false) end
   if kept > 0 then
@@ -158,10 +150,10 @@ elseif door.seat then
     record.score_in(step.first)
     if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
   else
-    door.seat = nil -- the permits were lost: our value is removed
+    doorman.seat = nil -- the permits were lost: our value is removed
     record.recount(true)
   end
-  door.held = kept
+  doorman.held = kept
 elseif counted > 0 then
   record.damaged(STATE, 'seat')
 elseif kept > 0 then
@@ -169,8 +161,8 @@ elseif kept > 0 then
 end
 -- The step that changed the mutex key was stopped before it did.
 local was = record.text_in(stored[10])
-if was and was == seat_value and was ~= door.seat then
-  step.outdated, step.changed, seat_value = was, true, door.seat
+if was and was == mutex_value and was ~= doorman.seat then
+  step.outdated, step.changed, mutex_value = was, true, doorman.seat
 end
 
 -- Return the grant of a ticket, or nil.
@@ -187,9 +179,9 @@ function record.permit_of(ticket)
 end
 
 function record.count(limit, more)
-  local count = (door.limits[limit] or 0) + more
-  door.limits[limit] = count > 0 and count or nil
-  door.held = door.held + more
+  local count = (doorman.limits[limit] or 0) + more
+  doorman.limits[limit] = count > 0 and count or nil
+  doorman.held = doorman.held + more
   step.changed, step.regranted = true, true
 end
 
@@ -262,7 +254,7 @@ end
 function record.describe(foreign)
   if foreign then return {'f' .. foreign.ticket} end
   local shown = {}
-  if door.held > 0 then
+  if doorman.held > 0 then
     for i, permit in ipairs(record.permits_in(record.at_the_end(5))) do
       shown[i] = 'p' .. permit.details
     end

@@ -1,35 +1,40 @@
--- The queue: one entry (place) for each waiting client and mode. Places are read in the order
+-- The queue: one entry for each waiting client and mode. Entries are read in the order
 -- of their numbers, readers' apart from others', and no more of them than a step needs.
 --
--- QUEUE    sorted set: <mode>:<gate> by the number of the place; a reader's number is negative
---          here, so that the first place of either kind is found at once
--- state    place:<mode>:<gate>: number,since,expires,window,waiting,claim_until, and what
+-- QUEUE    sorted set: <mode>:<client_id> by the number of the entry; a reader's number is negative
+--          here, so that the first entry of either kind is found at once
+-- state    place:<mode>:<client_id>: number,since,expires,window,waiting,claim_until, and what
 --          the script's own file of the record adds
 --          queue: the sums of SUMS, with commas between; empty if nobody waits
 --
--- A member whose field is absent or empty, or a field without its member, is no place: a step
+-- A member whose field is absent or empty, or a field without its member, is no entry: a step
 -- that was stopped has left it. The fields and the sums are written together, members come
 -- before and leave after them (see record.lua). If the sums differ from the sorted set, a step
 -- reads the whole queue, and removes what was left.
 
 local queue = {
-  known = {}, -- places by field
-  order = {r = {}, other = {}}, -- places by number, as far as they were read
+  known = {}, -- entries by field
+  order = {r = {}, other = {}}, -- entries by number, as far as they were read
   read_all = {r = false, other = false},
-  tail = {r = {}, other = {}}, -- places that this step adds
-  touched = {}, -- places to be written or removed
+  tail = {r = {}, other = {}}, -- entries that this step adds
+  touched = {}, -- entries to be written or removed
   strays = {}, -- members to be removed: they have no field
   leftovers = {}, -- fields to be removed: they have no member
 }
--- How many places, and waiting tasks; how many readers' places have been called, and how many
--- others (also those that are late); no place expires before, none after; the least and the
--- greatest limit (of a semaphore). The four last are bounds: they are exact after `expire`.
+-- How many entries, and waiting tasks; how many readers' entries have been called, and how many
+-- others (also those that missed their claim); no entry expires before, none after; the least
+-- and the greatest limit (of a semaphore). The four last are bounds: they are exact after `expire`.
 local SUMS = {'count', 'waiting', 'r', 'other', 'soonest', 'latest', 'least', 'most'}
-local FEW = 8 -- so many places are all read, and checked, before the first write
+local FEW = 8 -- so many entries are all read, and checked, before the first write
 local MANY = 1000 -- arguments of one call
 
-function queue.kind(place)
-  return place.mode == 'r' and 'r' or 'other'
+function queue.kind(entry)
+  return entry.mode == 'r' and 'r' or 'other'
+end
+
+-- Return whether an entry was offered the resource, but its claim window is over.
+function queue.missed_claim(entry)
+  return entry.claim_until and entry.claim_until <= now
 end
 
 function queue.clear()
@@ -37,20 +42,20 @@ function queue.clear()
     least = MOST, most = 0}
 end
 
-function queue.add(place)
-  local sums, kind = queue.sums, queue.kind(place)
-  sums.count, sums.waiting = sums.count + 1, sums.waiting + place.waiting
-  if place.claim_until then sums[kind] = sums[kind] + 1 end
-  sums.soonest = math.min(sums.soonest, place.expires)
-  sums.latest = math.max(sums.latest, place.expires)
-  sums.least = math.min(sums.least, place.limit)
-  sums.most = math.max(sums.most, place.limit)
+function queue.add(entry)
+  local sums, kind = queue.sums, queue.kind(entry)
+  sums.count, sums.waiting = sums.count + 1, sums.waiting + entry.waiting
+  if entry.claim_until then sums[kind] = sums[kind] + 1 end
+  sums.soonest = math.min(sums.soonest, entry.expires)
+  sums.latest = math.max(sums.latest, entry.expires)
+  sums.least = math.min(sums.least, entry.limit)
+  sums.most = math.max(sums.most, entry.limit)
 end
 
-function queue.subtract(place)
-  local sums, kind = queue.sums, queue.kind(place)
-  sums.count, sums.waiting = sums.count - 1, sums.waiting - place.waiting
-  if place.claim_until then sums[kind] = sums[kind] - 1 end
+function queue.subtract(entry)
+  local sums, kind = queue.sums, queue.kind(entry)
+  sums.count, sums.waiting = sums.count - 1, sums.waiting - entry.waiting
+  if entry.claim_until then sums[kind] = sums[kind] - 1 end
   if sums.count == 0 then queue.clear() end
 end
 
@@ -61,7 +66,7 @@ function queue.text()
   return table.concat(digits, ',')
 end
 
-function queue.place(field, text)
+function queue.entry(field, text)
   local number, since, expires, window, waiting, claim, rest = match(text,
     '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(.*)$')
   if not number or not match(field, '^[rwp]:.') or not record.fits(number)
@@ -69,16 +74,16 @@ function queue.place(field, text)
     or not record.fits(waiting) or not (claim == '' or record.fits(claim)) then
     record.damaged(STATE, 'place:' .. field)
   end
-  local place = {field = field, mode = sub(field, 1, 1), gate = sub(field, 3),
+  local entry = {field = field, mode = sub(field, 1, 1), client_id = sub(field, 3),
     number = tonumber(number), since = since, expires = tonumber(expires),
     window = tonumber(window), waiting = tonumber(waiting), claim_until = tonumber(claim),
     limit = 0, stored = true}
-  record.read_place(place, rest)
-  queue.known[field] = place
-  return place
+  record.read_entry(entry, rest)
+  queue.known[field] = entry
+  return entry
 end
 
--- Read more places of a kind; return whether there may be more than before.
+-- Read more entries of a kind; return whether there may be more than before.
 function queue.read(kind, count)
   if queue.read_all[kind] then return false end
   local order, flat, fields = queue.order[kind], nil, {}
@@ -95,17 +100,17 @@ function queue.read(kind, count)
   for i = 1, #flat, 2 do fields[#fields + 1] = 'place:' .. flat[i] end
   for i, text in ipairs(call('HMGET', STATE, unpack(fields))) do
     local member, number = flat[2 * i - 1], math.abs(tonumber(flat[2 * i]))
-    local place = queue.known[member]
-    if not place and record.text_in(text) then
-      place = queue.place(member, text)
-      if place.number ~= number then record.damaged(QUEUE, member) end
-    elseif not place then
+    local entry = queue.known[member]
+    if not entry and record.text_in(text) then
+      entry = queue.entry(member, text)
+      if entry.number ~= number then record.damaged(QUEUE, member) end
+    elseif not entry then
       queue.strays[#queue.strays + 1] = member
       step.changed = true
     end
     -- One that has left and come back in this step is in the tail.
-    if not (place and place.stored) then place = {gone = true, number = number} end
-    order[#order + 1] = place
+    if not (entry and entry.stored) then entry = {gone = true, number = number} end
+    order[#order + 1] = entry
   end
   return true
 end
@@ -115,67 +120,67 @@ function queue.nth(kind, i)
   return queue.order[kind][i] or queue.tail[kind][i - #queue.order[kind]]
 end
 
--- Iterate over the places of a kind, in the order of their numbers.
+-- Iterate over the entries of a kind, in the order of their numbers.
 function queue.each(kind)
   local i = 0
   return function()
-    local place
+    local entry
     repeat
       i = i + 1
-      place = queue.nth(kind, i)
-    until not (place and place.gone)
-    return place
+      entry = queue.nth(kind, i)
+    until not (entry and entry.gone)
+    return entry
   end
 end
 
--- Return the places of a kind that were offered the resource, late ones included.
+-- Return the entries of a kind that were offered the resource, also if they missed their claim.
 function queue.called(kind)
   local found, count = {}, queue.sums[kind]
   if count == 0 then return found end
-  for place in queue.each(kind) do
-    if place.claim_until then found[#found + 1] = place end
+  for entry in queue.each(kind) do
+    if entry.claim_until then found[#found + 1] = entry end
     if #found == count then break end
   end
   return found
 end
 
-function queue.place_of(gate, mode)
-  local field = mode .. ':' .. gate
-  local place = queue.known[field]
-  if place == nil and not (queue.read_all.r and queue.read_all.other) then
+function queue.entry_of(client_id, mode)
+  local field = mode .. ':' .. client_id
+  local entry = queue.known[field]
+  if entry == nil and not (queue.read_all.r and queue.read_all.other) then
     local text = record.text_in(call('HGET', STATE, 'place:' .. field))
-    place = text and queue.place(field, text)
+    entry = text and queue.entry(field, text)
   end
-  return place and not place.gone and place or nil
+  return entry and not entry.gone and entry or nil
 end
 
--- Return how many places are before this one.
-function queue.ahead(place)
-  local ahead = call('ZCOUNT', QUEUE, 1, format('(%d', place.number))
-    + call('ZCOUNT', QUEUE, format('(%d', -place.number), -1)
+-- Return how many entries are before this one.
+function queue.ahead(entry)
+  local ahead = call('ZCOUNT', QUEUE, 1, format('(%d', entry.number))
+    + call('ZCOUNT', QUEUE, format('(%d', -entry.number), -1)
   for _, other in ipairs(queue.touched) do -- not written yet
-    if other.number < place.number and other.stored == other.gone then
+    if other.number < entry.number and other.stored == other.gone then
       ahead = ahead + (other.gone and -1 or 1)
     end
   end
   return ahead
 end
 
-function queue.touch(place)
-  if not place.touched then queue.touched[#queue.touched + 1] = place end
-  place.touched, step.changed = true, true
+function queue.touch(entry)
+  if not entry.touched then queue.touched[#queue.touched + 1] = entry end
+  entry.touched, step.changed = true, true
 end
 
-function queue.drop(place)
-  place.gone = true
-  queue.subtract(place)
-  queue.touch(place)
+function queue.drop(entry)
+  entry.gone = true
+  queue.subtract(entry)
+  queue.touch(entry)
 end
 
--- Add a place at the tail, also one that has just left.
-function queue.append(place, number)
+-- Add an entry at the tail, also one that has just left.
+function queue.append(entry, number)
   local new = {}
-  for name, value in pairs(place) do new[name] = value end
+  for name, value in pairs(entry) do new[name] = value end
   new.number, new.stored, new.gone, new.touched = number, false, false, false
   queue.known[new.field] = new
   local tail = queue.tail[queue.kind(new)]
@@ -188,28 +193,28 @@ end
 function queue.all()
   local found = {}
   for kind in pairs(queue.order) do
-    for place in queue.each(kind) do found[#found + 1] = place end
+    for entry in queue.each(kind) do found[#found + 1] = entry end
   end
   return found
 end
 
 function queue.expire()
   if queue.sums.soonest > now then return end
-  for _, place in ipairs(queue.all()) do
-    if place.expires <= now then queue.drop(place) end
+  for _, entry in ipairs(queue.all()) do
+    if entry.expires <= now then queue.drop(entry) end
   end
   queue.tighten()
 end
 
 function queue.tighten() -- make the sums exact
   queue.clear()
-  for _, place in ipairs(queue.all()) do queue.add(place) end
+  for _, entry in ipairs(queue.all()) do queue.add(entry) end
 end
 
 -- Read the whole queue, and find what a step that failed has left.
 function queue.recount()
   local flat, there = call('HGETALL', STATE), {}
-  for _, place in ipairs(queue.all()) do there['place:' .. place.field] = true end
+  for _, entry in ipairs(queue.all()) do there['place:' .. entry.field] = true end
   for i = 1, #flat, 2 do
     if sub(flat[i], 1, 6) == 'place:' and not there[flat[i]] then
       queue.leftovers[#queue.leftovers + 1] = flat[i]
@@ -237,29 +242,29 @@ function queue.begin()
   if members ~= queue.sums.count then queue.recount() end
 end
 
--- Write the members of new places, and add to `pairs_of` (name, value, name...) what the state
+-- Write the members of new entries, and add to `pairs_of` (name, value, name...) what the state
 -- is to have.
 function queue.write(pairs_of)
   local numbers = {}
   if queue.strays[1] then queue.tighten() end
-  for _, place in ipairs(queue.touched) do
+  for _, entry in ipairs(queue.touched) do
     local text
-    if not place.gone then
-      if not place.stored then
-        numbers[#numbers + 1] = format('%d', place.mode == 'r' and -place.number
-          or place.number)
-        numbers[#numbers + 1] = place.field
+    if not entry.gone then
+      if not entry.stored then
+        numbers[#numbers + 1] = format('%d', entry.mode == 'r' and -entry.number
+          or entry.number)
+        numbers[#numbers + 1] = entry.field
       end
-      text = format('%d,%s,%d,%d,%d,%s,%s', place.number, place.since, place.expires,
-        place.window, place.waiting, place.claim_until and format('%d', place.claim_until) or '',
-        record.rest_of(place))
-    elseif place.stored and queue.known[place.field].gone then
+      text = format('%d,%s,%d,%d,%d,%s,%s', entry.number, entry.since, entry.expires,
+        entry.window, entry.waiting, entry.claim_until and format('%d', entry.claim_until) or '',
+        record.rest_of(entry))
+    elseif entry.stored and queue.known[entry.field].gone then
       text = ''
-      queue.leftovers[#queue.leftovers + 1] = 'place:' .. place.field
-      queue.strays[#queue.strays + 1] = place.field
+      queue.leftovers[#queue.leftovers + 1] = 'place:' .. entry.field
+      queue.strays[#queue.strays + 1] = entry.field
     end
     if text then
-      pairs_of[#pairs_of + 1] = 'place:' .. place.field
+      pairs_of[#pairs_of + 1] = 'place:' .. entry.field
       pairs_of[#pairs_of + 1] = text
     end
   end
@@ -272,12 +277,12 @@ function queue.delete(command, key, items)
   end
 end
 
--- Remove what is left of the places that have gone. Later writes of the same step begin anew.
+-- Remove what is left of the entries that have gone. Later writes of the same step begin anew.
 function queue.written()
   queue.delete('HDEL', STATE, queue.leftovers)
   queue.delete('ZREM', QUEUE, queue.strays)
-  for _, place in ipairs(queue.touched) do
-    place.touched, place.stored = false, not place.gone
+  for _, entry in ipairs(queue.touched) do
+    entry.touched, entry.stored = false, not entry.gone
   end
   queue.touched, queue.strays, queue.leftovers = {}, {}, {}
   for kind, all in pairs(queue.read_all) do

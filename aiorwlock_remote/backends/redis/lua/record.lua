@@ -1,12 +1,12 @@
 -- The record (core/doorman.py), how it is stored, and who holds the resource.
 --
 -- state    hash. v=1; last, number, admit_upto, admit_until, turns, barred_until,
---          created, updated: numbers; seat: the seat value we wrote; upgraded: 1;
+--          created, updated: numbers; seat: the mutex value we wrote; upgraded: 1;
 --          writer: ticket,since,expires,holder,lock_delay,who
 --          reader:<ticket>: since,holder,lock_delay,who
---          upgrader: expires,called,gate,ticket (a gate is the id of a client)
+--          upgrader: expires,called,client_id,ticket
 --          endings: fence,holder,reason;...
---          queue, place:<mode>:<gate>: see queue.lua; a place has `who` at its end. One with
+--          queue, place:<mode>:<client_id>: see queue.lua; an entry has `who` at its end. One with
 --          a claim has three more items in `who`: the ticket, the lease, the holder.
 --          pushed: the fence, if the writer has its grant from an offer and did not confirm
 --          readers: how many readers hold
@@ -23,17 +23,8 @@
 -- Functions live in tables, one a file: each call of the script makes them all anew, and
 -- that is cheap only while they share few local names.
 
--- A score is microseconds, or inf.
-function record.score_in(entry)
-  local text = entry[2]
-  if text ~= 'inf' and not record.fits(text) then
-    record.damaged(READERS, 'score of ' .. record.some_of(entry[1]))
-  end
-  return tonumber(text)
-end
-
 -- A step may be stopped at any of its calls, as the right for one of them is missing. What it
--- wrote stays, so a step writes in this order (save.write; test_half_done_table.py):
+-- wrote stays, so a step writes in this order (save.write; test_stopped_steps.py):
 --
 --   1. What means nothing without the state: tickets in the sorted set. Queue entries.
 --      A ticket comes to the sorted set before the state has it, and leaves it after: if a step
@@ -49,10 +40,10 @@ end
 -- without fields and fields without tickets, the key gets the value of the record if it has
 -- the one of `was`, and the TTLs are set again unless `keep` says that they are.
 
-local seat_value = typed('string', 'GET', SEAT)
+local mutex_value = typed('string', 'GET', MUTEX)
 local kept = typed('sorted set', 'ZCARD', READERS)
 
-local door = {
+local doorman = {
   last = record.number_in(stored[2], 'last'),
   number = record.number_in(stored[3], 'number'),
   seat = record.text_in(stored[4]),
@@ -71,7 +62,7 @@ local pushed_fence = record.number_in(stored[15], 'pushed')
 if stored[13] and stored[13] ~= '' and stored[13] ~= '1' then
   record.damaged(STATE, 'upgraded')
 end
-for ending in string.gmatch(door.endings, '[^;]+') do
+for ending in string.gmatch(doorman.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
 end
 local step = {
@@ -81,7 +72,7 @@ local step = {
   horizon = now, -- until when the record is needed
   latest = nil, -- expiry of the last reader, if it was asked for
   soonest = nil, -- expiry of the first reader, when the step began
-  unclaimed = nil, -- the seat value of readers whose sorted set was deleted
+  unclaimed = nil, -- the mutex value of readers whose sorted set was deleted
   leaving = {}, -- tickets of readers to be deleted
   left = {}, -- the same tickets, each with true
   orphans = false, -- a ticket of the sorted set has no field
@@ -146,73 +137,73 @@ if record.text_in(stored[5]) then
   local fits = ticket and match(ticket, '^%C+$') and record.fits(since)
     and (expires == 'never' or record.fits(expires)) and record.details_fit(details)
   if not fits then record.damaged(STATE, 'writer') end
-  if not door.seat or match(door.seat, WRITER_SEAT) ~= ticket then
+  if not doorman.seat or match(doorman.seat, WRITER_VALUE) ~= ticket then
     record.damaged(STATE, 'seat')
   end
-  door.writer = {ticket = ticket, since = since, expires = tonumber(expires),
+  doorman.writer = {ticket = ticket, since = since, expires = tonumber(expires),
     details = details}
   -- With the fence, so that it is said of no later writer, whoever wrote that one.
-  door.pushed = pushed_fence == door.last
-elseif door.seat then
-  if not match(door.seat, READERS_SEAT) then record.damaged(STATE, 'seat') end
+  doorman.pushed = pushed_fence == doorman.last
+elseif doorman.seat then
+  if not match(doorman.seat, READERS_VALUE) then record.damaged(STATE, 'seat') end
   if kept > 0 and kept ~= counted then kept = record.recount(false) end
   if kept > 0 then
     step.soonest = record.score_in(call('ZRANGE', READERS, 0, 0, 'WITHSCORES'))
     step.latest = record.score_in(call('ZRANGE', READERS, -1, -1, 'WITHSCORES'))
-    door.readers = kept
+    doorman.readers = kept
   else
-    step.unclaimed = door.seat
-    door.seat = nil -- the readers were lost, so our value counts as foreign
+    step.unclaimed = doorman.seat
+    doorman.seat = nil -- the readers were lost, so our value counts as foreign
   end
 end
-if counted > 0 and not door.seat and not step.unclaimed then record.damaged(STATE, 'seat') end
-if kept > door.readers then record.recount(true) end
+if counted > 0 and not doorman.seat and not step.unclaimed then record.damaged(STATE, 'seat') end
+if kept > doorman.readers then record.recount(true) end
 -- The step that changed the mutex key was stopped before it did.
 local was = record.text_in(stored[17])
-if was and was == seat_value and was ~= door.seat then
-  step.outdated, step.changed, seat_value = was, true, door.seat
+if was and was == mutex_value and was ~= doorman.seat then
+  step.outdated, step.changed, mutex_value = was, true, doorman.seat
 end
-if door.last == 0 and (door.writer or door.readers > 0) then
+if doorman.last == 0 and (doorman.writer or doorman.readers > 0) then
   record.damaged(STATE, 'last')
 end
 
 if record.text_in(stored[8]) then
-  local expires, called, gate, ticket = match(stored[8], '^(%d+),(%d),([^,]*),(.*)$')
+  local expires, called, client_id, ticket = match(stored[8], '^(%d+),(%d),([^,]*),(.*)$')
   if not expires or ticket == '' or not record.fits(expires)
     or string.find(stored[8], '%c') then
     record.damaged(STATE, 'upgrader')
   end
-  door.slot = {expires = tonumber(expires), called = called == '1', gate = gate,
+  doorman.upgrader = {expires = tonumber(expires), called = called == '1', client_id = client_id,
     ticket = ticket}
 end
 
--- Read a place's `who`, and its claim: ticket, lease and holder. A JSON text of four items,
+-- Read an entry's `who`, and its claim: ticket, lease and holder. A JSON text of four items,
 -- whose last is a text, cannot end as a claim does.
-function record.read_place(place, who)
-  if not match(who, '^%["[^%c]*%]$') then record.damaged(STATE, 'place:' .. place.field) end
-  place.who, place.ticket, place.lease, place.holder = who, '', 0, ''
+function record.read_entry(entry, who)
+  if not match(who, '^%["[^%c]*%]$') then record.damaged(STATE, 'place:' .. entry.field) end
+  entry.who, entry.ticket, entry.lease, entry.holder = who, '', 0, ''
   local text, ticket, lease, holder = match(who, '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
-  if not text or place.mode ~= 'w' then return end
+  if not text or entry.mode ~= 'w' then return end
   if not record.fits(lease) or tonumber(lease) == 0 then
-    record.damaged(STATE, 'place:' .. place.field)
+    record.damaged(STATE, 'place:' .. entry.field)
   end
-  place.who, place.ticket, place.lease, place.holder = text .. ']', ticket, tonumber(lease),
+  entry.who, entry.ticket, entry.lease, entry.holder = text .. ']', ticket, tonumber(lease),
     holder
 end
 
-function record.rest_of(place)
-  if place.ticket == '' then return place.who end
-  return format('%s,"%s",%d,"%s"]', sub(place.who, 1, -2), place.ticket, place.lease,
-    place.holder)
+function record.rest_of(entry)
+  if entry.ticket == '' then return entry.who end
+  return format('%s,"%s",%d,"%s"]', sub(entry.who, 1, -2), entry.ticket, entry.lease,
+    entry.holder)
 end
 
 function record.held()
-  return door.writer ~= nil or door.readers > 0
+  return doorman.writer ~= nil or doorman.readers > 0
 end
 
 function record.ends() -- of the last grant; nil: one never does, or there is none
-  if door.writer then return door.writer.expires end
-  if door.readers == 0 then return nil end
+  if doorman.writer then return doorman.writer.expires end
+  if doorman.readers == 0 then return nil end
   if not step.latest then
     local found = call('ZRANGE', READERS, 0, #step.leaving, 'REV', 'WITHSCORES')
     local i = 1
@@ -233,9 +224,9 @@ end
 
 -- Return the mode and expiry (nil: never) of the grant of a ticket, or nil.
 function record.grant_of(ticket)
-  if door.writer then
-    if door.writer.ticket == ticket then return 'w', door.writer.expires end
-  elseif door.readers > 0 and not step.left[ticket] then
+  if doorman.writer then
+    if doorman.writer.ticket == ticket then return 'w', doorman.writer.expires end
+  elseif doorman.readers > 0 and not step.left[ticket] then
     local score = tonumber(call('ZSCORE', READERS, ticket) or nil)
     if score then return 'r', score < math.huge and score or nil end
   end
@@ -243,7 +234,7 @@ end
 
 -- Return since, and "holder,lock_delay,who", of a ticket that has a grant.
 function record.details_of(ticket)
-  if door.writer then return door.writer.since, door.writer.details end
+  if doorman.writer then return doorman.writer.since, doorman.writer.details end
   local text = step.comers[ticket] or call('HGET', STATE, record.reader_field(ticket))
     or ''
   local since, details = match(text, '^(%d+),(.*)$')
@@ -254,11 +245,11 @@ end
 -- Check those readers that are about to be read: of these tickets, those that expire, and
 -- as many more, in their order, as may be shown or noted. Not all: there may be many.
 function record.check_readers(tickets, shows)
-  if door.readers == 0 then return end
+  if doorman.readers == 0 then return end
   local gone = {}
   if step.soonest <= now then gone = call('ZRANGEBYSCORE', READERS, '-inf', now) end
-  local count = (shows or seat_value ~= door.seat) and #gone + #tickets + 5 or #gone
-  if op == 'f' then count = door.readers end
+  local count = (shows or mutex_value ~= doorman.seat) and #gone + #tickets + 5 or #gone
+  if op == 'f' then count = doorman.readers end
   for first = 0, count - 1, CHUNK do
     local last = math.min(count, first + CHUNK) - 1
     record.check_some(call('ZRANGE', READERS, first, last), true)
@@ -267,7 +258,7 @@ function record.check_readers(tickets, shows)
     record.check_some({unpack(tickets, first, math.min(#tickets, first + CHUNK - 1))})
   end
   if step.orphans then
-    step.latest, door.readers = nil, record.recount(false)
+    step.latest, doorman.readers = nil, record.recount(false)
   end
 end
 
@@ -312,14 +303,14 @@ function record.add_readers(comers)
     record.will_mean(expires, details)
   end
   step.latest = nil
-  step.new_readers = step.new_readers or door.readers == 0
-  door.readers = door.readers + #comers
+  step.new_readers = step.new_readers or doorman.readers == 0
+  doorman.readers = doorman.readers + #comers
   call('ZADD', READERS, unpack(scores))
   step.changed, step.regranted = true, true
 end
 
 function record.put_writer(ticket, expires, details)
-  door.writer = {ticket = ticket, since = now_text, expires = expires,
+  doorman.writer = {ticket = ticket, since = now_text, expires = expires,
     details = details, dirty = true}
   record.will_mean(expires, details)
   step.changed, step.regranted = true, true
@@ -328,9 +319,9 @@ end
 -- Return who holds the resource, for messages: the holders whose leases end first.
 function record.describe(foreign)
   if foreign then return {'f' .. foreign.ticket} end
-  if door.writer then return {'w' .. door.writer.details} end
+  if doorman.writer then return {'w' .. doorman.writer.details} end
   local shown = {}
-  if door.readers > 0 then
+  if doorman.readers > 0 then
     for i, ticket in ipairs(record.first_readers(5)) do
       local _, details = record.details_of(ticket)
       shown[i] = 'r' .. details

@@ -1,106 +1,86 @@
--- The end of a step: wake clients, write the seat and the record, set their TTL.
+-- The end of a step: wake clients, write the mutex record and the doorman, set their TTL.
 
-local save = {}
-
--- The pushed grant, as a message tells it. The proof shows that its sender knows the ticket.
+-- The pushed grant, as a message reports it. The proof shows that its sender knows the ticket.
 function save.pushed()
-  local writer = door.writer
+  local writer = doorman.writer
   local proof = redis.sha1hex(format('%s,%s,%d,%d', writer.ticket, writer.since,
-    writer.expires, door.last))
-  return {tonumber(writer.since), writer.expires, door.last, proof}
+    writer.expires, doorman.last))
+  return {tonumber(writer.since), writer.expires, doorman.last, proof}
 end
 
--- Wake the clients that are next; pass over those that have no subscription any more.
--- Return what an answer tells the calling client if it is to be woken itself, else nil.
-function save.tell(gates, own)
-  local rung
+-- Wake the clients that are next; skip those that have no subscription any more.
+-- Return what an answer reports to the calling client if it is to be woken itself, else nil.
+function save.wake_clients(client_ids, own)
+  local own_wakeup
   local channel = wake or 'rwlock.wake/'
-  while gates[1] do
-    local deaf, somebody = {}, false
-    local text, pushed = SEAT, {}
-    if door.pushed then
+  while client_ids[1] do
+    local unreached, any_unreached = {}, false
+    local text, pushed = MUTEX, {}
+    if doorman.pushed then
       -- A client enters by this message, so the grant is stored before it is sent: a step
-      -- that is refused in its middle must not have told of it (test_half_done.py).
+      -- that is refused in its middle must not have announced it (test_missing_rights.py).
       save.write(nil)
       pushed = save.pushed()
-      text = SEAT .. ' ' .. format('%d,%d,%d,%s', unpack(pushed))
+      text = MUTEX .. ' ' .. format('%d,%d,%d,%s', unpack(pushed))
     end
-    for _, gate in ipairs(gates) do
-      if gate == own then
-        rung = pushed
-      elseif not match(gate, ':') then -- an entry of the published calls has no subscriber
+    for _, client_id in ipairs(client_ids) do
+      if client_id == own then
+        own_wakeup = pushed
+      elseif not match(client_id, ':') then -- an entry of the published calls has no subscriber
         -- pcall: a user without the right to publish must still be able to release.
-        if gate == unheard
-          or redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, text) == 0 then
-          deaf[gate], somebody = true, true
+        if client_id == unreachable
+          or redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. client_id, text) == 0 then
+          unreached[client_id], any_unreached = true, true
         end
       end
     end
-    if not somebody then break end
-    -- As if this were the next step: a seat of a ticket that has left is not kept for it.
+    if not any_unreached then break end
+    -- As if this were the next step: the mutex record of a ticket that has left is not kept for it.
     save.vacated = not record.held()
-    if door.pushed then seat.drop_writer() end
-    turn.pass_over(deaf)
-    gates = turn.offer()
+    if doorman.pushed then mutex.drop_writer() end
+    queue.skip_clients(unreached)
+    client_ids = admission.offer()
   end
-  return rung
+  return own_wakeup
 end
 
 -- Return the value that the mutex key is to have, which save.write sets at the end; nil: none,
 -- and the key has been deleted. A value of ours without any grant is remembered, see
--- seat.take_out.
-function save.agree(foreign)
+-- mutex.take_out.
+function save.sync_mutex(foreign)
   if foreign then return foreign.value == step.unclaimed and step.unclaimed or nil end
   if not record.held() then
-    if seat_value or step.outdated then save.delete_key() end
+    if mutex_value or step.outdated then save.delete_key() end
     return nil
   end
-  local ticket = door.writer and door.writer.ticket or 'readers'
-  local value = door.seat
+  local ticket = doorman.writer and doorman.writer.ticket or 'readers'
+  local value = doorman.seat
   if not value or save.vacated or (match(value, '^(.+),') or value) ~= ticket then
     value = ticket .. ',' .. clock[1]
   end
-  if step.regranted or step.outdated or value ~= seat_value then
+  if step.regranted or step.outdated or value ~= mutex_value then
     local at = record.ends()
-    local there = step.outdated or seat_value
+    local there = step.outdated or mutex_value
     save.was = there ~= value and there or nil
-    save.sits = {value}
-    if at then save.sits = {value, 'PXAT', format('%d', math.ceil(at / 1000))} end
+    save.mutex_args = {value}
+    if at then save.mutex_args = {value, 'PXAT', format('%d', math.ceil(at / 1000))} end
   end
   return value
-end
-
--- Delete the mutex key. If the server refuses that, the release is written all the same, and
--- the next step deletes the key by `was`; main.lua returns the error.
-function save.delete_key()
-  local answer = redis.pcall('DEL', SEAT)
-  if type(answer) == 'table' then save.refusal, save.was = answer, step.outdated or seat_value end
-  step.outdated = false
 end
 
 function save.never_ends()
   return record.held() and not record.ends()
 end
 
--- The keys live a quarter longer than needed, so that their TTL is seldom set.
-function save.kept_until()
-  local keep = record.text_in(stored[14])
+function save.new_keep()
   if save.never_ends() then return 'never' end
-  step.horizon = math.max(step.horizon, queue.sums.latest)
-  if door.slot then step.horizon = math.max(step.horizon, door.slot.expires) end
-  step.horizon = math.max(step.horizon, door.barred_until, record.ends() or 0)
-  -- A key whose TTL has passed within the step would be created again, without a TTL.
-  local needed = math.max((step.horizon + ARGV[1]) / 1000, now / 1000 + 1000)
-  if (tonumber(keep) or 0) >= needed then return keep end
-  return format('%d', math.ceil(needed + ARGV[1] / 4000))
+  if doorman.upgrader then step.horizon = math.max(step.horizon, doorman.upgrader.expires) end
+  return save.kept_until(stored[14], record.ends())
 end
 
-function save.keep_keys(keep, changed, new_queue)
+function save.set_ttls(keep, changed, new_queue)
   if changed then
-    for i = 2, 4 do
-      if keep == 'never' then call('PERSIST', KEYS[i])
-      else call('PEXPIREAT', KEYS[i], keep) end
-    end
+    save.keep_keys(keep)
   elseif keep ~= 'never' then
     if step.new_readers then call('PEXPIREAT', READERS, keep) end
     if new_queue then call('PEXPIREAT', QUEUE, keep) end
@@ -108,7 +88,7 @@ function save.keep_keys(keep, changed, new_queue)
 end
 
 -- Return the tickets that leave. With its field empty a ticket is no reader's any more. Of a
--- crowd, most fields are written before the state: its readers have all expired, or are void.
+-- many, most fields are written before the state: its readers have all expired, or are void.
 function save.leavers(put)
   local gone, fields = {}, {}
   for _, ticket in ipairs(step.leaving) do
@@ -130,13 +110,13 @@ end
 local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
   admit_until = 11, turns = 12}
 
--- Write what has changed. A step may do so twice: see save.tell.
+-- Write what has changed. A step may do so twice: see save.wake_clients.
 function save.write(foreign)
-  local value = save.agree(foreign)
+  local value = save.sync_mutex(foreign)
   save.write_record(value)
-  if save.sits then call('SET', SEAT, unpack(save.sits)) end
-  save.sits, save.was, step.regranted, step.outdated = nil, nil, false, false
-  if not foreign then seat_value, door.seat = value, value end
+  if save.mutex_args then call('SET', MUTEX, unpack(save.mutex_args)) end
+  save.mutex_args, save.was, step.regranted, step.outdated = nil, nil, false, false
+  if not foreign then mutex_value, doorman.seat = value, value end
 end
 
 function save.write_record(value)
@@ -164,20 +144,20 @@ function save.write_record(value)
     put('created', now_text)
   end
   for name, i in pairs(SCALARS) do
-    local number = door[name]
+    local number = doorman[name]
     if number ~= record.number_in(stored[i]) then
       differ(i, name, number ~= 0 and format('%d', number) or '')
     end
   end
   differ(4, 'seat', value or '')
-  differ(9, 'endings', door.endings)
-  differ(13, 'upgraded', door.upgraded and '1' or '')
-  differ(15, 'pushed', door.pushed and format('%d', door.last) or '')
+  differ(9, 'endings', doorman.endings)
+  differ(13, 'upgraded', doorman.upgraded and '1' or '')
+  differ(15, 'pushed', doorman.pushed and format('%d', doorman.last) or '')
   if not step.unclaimed or value ~= step.unclaimed then
-    differ(16, 'readers', door.readers > 0 and format('%d', door.readers) or '')
+    differ(16, 'readers', doorman.readers > 0 and format('%d', doorman.readers) or '')
   end
   differ(17, 'was', save.was or '')
-  local writer, slot = door.writer, door.slot
+  local writer, upgrader = doorman.writer, doorman.upgrader
   if not writer then
     differ(5, 'writer', '')
   elseif writer.dirty then
@@ -185,18 +165,18 @@ function save.write_record(value)
     differ(5, 'writer', format('%s,%s,%s,%s', writer.ticket, writer.since,
       writer.expires and format('%d', writer.expires) or 'never', writer.details))
   end
-  differ(8, 'upgrader', slot and format('%d,%d,%s,%s', slot.expires,
-    slot.called and 1 or 0, slot.gate, slot.ticket) or '')
+  differ(8, 'upgrader', upgrader and format('%d,%d,%s,%s', upgrader.expires,
+    upgrader.called and 1 or 0, upgrader.client_id, upgrader.ticket) or '')
   queue.write(pairs_of)
   differ(6, 'queue', queue.text())
-  local keep, kept_before = save.kept_until(), stored[14]
+  local keep, kept_before = save.new_keep(), stored[14]
   local changed = keep ~= kept_before
   if changed then put('keep', '') end
   local gone = save.leavers(put)
   call('HSET', STATE, unpack(pairs_of))
   record.delete_readers(gone)
   queue.written()
-  save.keep_keys(keep, changed, was_empty and queue.sums.count > 0)
+  save.set_ttls(keep, changed, was_empty and queue.sums.count > 0)
   if changed then
     call('HSET', STATE, 'keep', keep)
     stored[14] = keep

@@ -178,9 +178,11 @@ class MutexCases(Cases):
         """Acquire and release leave no objects for the garbage collector."""
         lock = lock_of(self.locks, mode, ("order", 42))
         await self.enter_and_leave(lock)
+        bound = CYCLES * (1 + self.harness.garbage)
         left = list[int]()
-        # Three times, because background tasks may leave garbage during one of them.
-        for _ in range(3):
+        # Once in which it leaves none is enough: what a driver does in the background,
+        # such as opening connections again on a busy machine, may leave some.
+        while min(left, default=bound) >= bound and len(left) < 20:
             gc.collect()
             gc.disable()
             try:
@@ -190,7 +192,7 @@ class MutexCases(Cases):
                 left.append(gc.collect())
             finally:
                 gc.enable()
-        assert min(left) < CYCLES * (1 + self.harness.garbage)
+        assert min(left) < bound, left
 
     async def test_one_lock_object_for_many_tasks(self) -> None:
         """Tasks may share one lock object; only one at a time holds it."""
