@@ -114,6 +114,10 @@ class RenewalLoop(Generic[C]):
         self.loop.spawn(partial(self._connect, pending))
         return pending
 
+    def connect_row_locks(self) -> None:
+        """Open a connection for row locks, without waiting for it."""
+        self.loop.spawn(self.row_lock_connections.connect)
+
     def end(self) -> None:
         """Abort the renewal connections; block until the loop's thread has ended."""
         self.loop.end(self._abort)
@@ -281,6 +285,10 @@ class TableStore(CasLockStore):
         is free. The part begins after the key ``after``. Returns the last key of the
         part, to pass as ``after`` of the next call, or None at the end of the table.
         """
+
+    def expect_row_renewals(self) -> None:
+        if isinstance(self._renewals, RenewalLoop):
+            self._renewals.connect_row_locks()
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._row_plans.add(

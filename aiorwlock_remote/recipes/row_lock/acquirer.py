@@ -90,6 +90,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         store: Runs the SQL statements.
         checked_kinds: Tables and columns known to store lock marks untruncated; the
             acquirer adds more.
+        expect_renewals: Called before the first request for a row with a lease.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         client: StoreClient,
         store: RunsPlans[S],
         checked_kinds: set[RowKind] | None = None,
+        expect_renewals: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(client)
+        self._expect_renewals = expect_renewals
         self._requests = RowRequests(store, client, self.wake, checked_kinds)
         self._rows: weakref.WeakValueDictionary[RowTarget[S], RowWaiters]
         self._rows = weakref.WeakValueDictionary()
@@ -272,6 +275,9 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         claim: Claim = self._client.claim(request)
         row: Any = request.resource
         assert isinstance(row, RowTarget)
+        if self._expect_renewals is not None and request.terms.lease is not None:
+            self._expect_renewals()
+            self._expect_renewals = None
         return RowAttempt(row, request.mode, request.reason, claim.ticket, until)
 
     def _lease(

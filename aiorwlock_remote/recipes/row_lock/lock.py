@@ -277,7 +277,10 @@ class SessionRowLocks:
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
         self._session = session
-        self._acquirer = RowAcquirer(session.client, store)
+        expect_renewals = store.expect_row_renewals
+        self._acquirer = RowAcquirer(
+            session.client, store, expect_renewals=expect_renewals
+        )
         self._dialect = store.dialect
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
 
