@@ -9,6 +9,7 @@ import pytest
 
 from aiorwlock_remote import LockLost, connect
 from aiorwlock_remote.testing.conformance.actors import wait_until
+from tests.locks.test_observers import Recorder
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import PATIENCE, never_look_again
 
@@ -56,6 +57,16 @@ async def test_a_waiter(
     assert seen[:3] == ["request_sent", "refused", "queued"]
     assert seen[-1] == "granted"
     assert any("cause=message" in text for text in caplog.messages)
+
+
+async def test_observers_are_called(sqlite: LocksSite) -> None:
+    recorder = Recorder()
+    async with connect(sqlite.url, observers=[recorder]) as locks:
+        async with locks.row_lock("invoices", 1, lease=30).write():
+            asked, obtained = recorder.so_far()
+            assert asked == ("asked", "invoices/1", "write")
+            assert obtained == ("obtained", 0, "invoices/1")
+        assert recorder.so_far() == [("ended", 0, "released")]
 
 
 async def test_a_loss(sqlite: LocksSite, caplog: pytest.LogCaptureFixture) -> None:
