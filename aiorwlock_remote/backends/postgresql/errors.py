@@ -40,7 +40,8 @@ _REWRITTEN_HINT = (
     f"{_MAKES}, and DROP RULE … ON them"
 )
 Lacks = Literal["", "tables", "rights"]
-_LACKING: tuple[tuple[tuple[str, ...], str, Lacks], ...] = (
+_Lacking = tuple[tuple[tuple[str, ...], str, Lacks], ...]
+_LACKING: _Lacking = (
     (("28", "3D000"), "postgresql://user:password@host/database", ""),
     (("23", "42P01", "42703", "3F000", "42804", "42883"), SCHEMA, "tables"),
     (
@@ -105,7 +106,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         return CasContention(what=what, nothing_done=True)
     if code == _LOCKED:
         return RowLocked(what=what, nothing_done=True)
-    lacking = _LACKING
+    lacking: _Lacking = _LACKING
     # The same code is used for "cached plan must not change result type", where the
     # session is another one behind a pooler (test_pgbouncer.py).
     if code in _REWRITTEN and "plan" not in what.lower():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import count
 from random import random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import anyio
 
@@ -273,8 +273,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
 
     def _attempt(self, request: AcquireRequest, until: float | None) -> RowAttempt[S]:
         claim: Claim = self._client.claim(request)
-        row: Any = request.resource
-        assert isinstance(row, RowTarget)
+        row = cast("RowTarget[S]", request.resource)
         if self._expect_renewals is not None and request.terms.lease is not None:
             self._expect_renewals()
             self._expect_renewals = None
@@ -308,9 +307,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
 
 def row_of(lease: Lease) -> RowTarget[Any]:
     """Return the row that a lease of a row lock is for."""
-    row: Any = lease.resource
-    assert isinstance(row, RowTarget)
-    return row
+    return cast("RowTarget[Any]", lease.resource)
 
 
 def _admits(state: RowState, mode: Mode) -> bool:
