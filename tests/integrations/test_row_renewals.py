@@ -56,6 +56,19 @@ async def test_a_row_is_renewed_while_the_loop_runs(site: Site) -> None:
         assert site.plain.state() == FREE
 
 
+def test_a_body_that_fails_as_the_loop_ends(site: Site) -> None:
+    """Its row is released before the loop has ended: nothing else would do that."""
+    site.lease = None
+
+    async def use() -> None:
+        async with row_of(site) as lock, lock.write():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(use())
+    assert site.plain.state() == FREE
+
+
 def test_the_thread_ends_with_the_last_lock(site: Site) -> None:
     """Also if the loop has ended, as after each call of ``async_to_sync``."""
     before = keeper_threads()

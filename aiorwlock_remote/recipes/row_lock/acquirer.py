@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import count
 from random import random
 from typing import Any, Generic, TypeVar, cast
@@ -25,7 +25,11 @@ from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendUnavailable, LockError
-from aiorwlock_remote.recipes.row_lock.requests import RowRequests, RunsPlans
+from aiorwlock_remote.recipes.row_lock.requests import (
+    SETTLE_TIMEOUT,
+    RowRequests,
+    RunsPlans,
+)
 from aiorwlock_remote.recipes.row_lock.target import (
     LeasedStrategy,
     RowAttempt,
@@ -106,6 +110,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         self._rows: weakref.WeakValueDictionary[RowTarget[S], RowWaiters]
         self._rows = weakref.WeakValueDictionary()
         self._waits: dict[RowAttempt[S], float] = {}
+        self._releases: dict[str, Pending[Reply]] = {}
 
     def close(self, error: BaseException) -> None:
         """Wake all waiting tasks; ``take`` raises ``Closed`` in them."""
@@ -128,7 +133,23 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         """
         row: RowTarget[Any] = row_of(lease)
         given = RowAttempt(row, lease.mode, lease.who.reason, lease.ticket)
-        return self._requests.give(given, reason)
+        released = self._releases[lease.ticket] = self._requests.give(given, reason)
+        released.add_done_callback(lambda _: self._releases.pop(lease.ticket, None))
+        return released
+
+    async def wait_released(self, lease: Lease) -> None:
+        """Wait for the reply to a release under way, also in a cancelled task.
+
+        Wait ``SETTLE_TIMEOUT`` seconds at most; ignore the error of the release.
+        """
+        released = self._releases.get(lease.ticket)
+        if released is not None:
+            with (
+                anyio.CancelScope(shield=True),
+                anyio.move_on_after(SETTLE_TIMEOUT),
+                suppress(Exception),
+            ):
+                await released
 
     async def extend(self, lease: Lease) -> None:
         """Renew a grant now; if the store no longer has the grant, lose it.

@@ -211,7 +211,11 @@ class RowHeld(BaseHeld):
         if reason is not None:
             check_reason(reason)
         send = partial(self._acquirer.release, reason=reason)
-        if not await self._state.release(send):
+        try:
+            held = await self._state.release(send)
+        finally:
+            await self._acquirer.wait_released(self._lease)
+        if not held:
             raise NotOwner(resource=self._lease.resource.label, action="release")
 
     def _abandon(self) -> str:
@@ -266,7 +270,13 @@ class RowAcquisition:
         assert self._entered is not None
         state, self._entered = self._entered, None
         self._inside.left()
-        await state.exit(exc_type, exc, traceback)
+        try:
+            await state.exit(exc_type, exc, traceback)
+        finally:
+            # Also of a body that failed or was cancelled: an engine has no ``Locks``
+            # that waits when it is closed, and if the loop ended before, the row would
+            # stay locked (test_a_body_that_fails_as_the_loop_ends).
+            await self._acquirer.wait_released(state.lease)
 
     async def _held(self) -> RowHeld:
         return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
