@@ -1,5 +1,5 @@
 """Row locks whose ``RowHeld`` is dropped. What holds for all grants is tested in
-tests/locks/test_dropped.py.
+tests/locks/test_dropped_objects.py.
 """
 
 from __future__ import annotations
