@@ -23,8 +23,6 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 # Seconds that tasks have to end by themselves when their loop stops.
 CANCEL_GRACE = 0.5
 
-_DONE = object()
-
 T = TypeVar("T")
 Spawned = Callable[[], Coroutine[Any, Any, None]]
 
@@ -78,12 +76,18 @@ class _StartedCoroutine(Coroutine[Any, Any, None]):
             self.ended = True
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
-        awaited, self._awaited = self._awaited, _DONE
-        return self._coroutine.send(value) if awaited is _DONE else awaited
+        # The loop's first ``send`` gets what the coroutine already waits for. All later
+        # ones are the coroutine's own.
+        del value
+        self._pass_on()
+        return self._awaited
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
-        self._awaited = _DONE
+        self._pass_on()
         return self._coroutine.throw(*error)
+
+    def _pass_on(self) -> None:
+        self.send = self._coroutine.send  # type: ignore[method-assign,assignment]
 
     def close(self) -> None:
         self._coroutine.close()

@@ -12,20 +12,37 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.core.commands import Acquire, Command
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.timing import pause_behind
 
 IMMEDIATE_RETRIES = 2
 """So many refusals are followed by a new attempt without a pause."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds: half the upper bound of the first pause, and the bound of all pauses."""
 MAX_ENTERING_PAUSE = 1.0
-"""The bound of the pauses of whoever wants a lock: N processes that come at once, and
-are served one by one, need pauses of N such times; holders must not wait for that."""
+"""The bound of the pauses of a client without a queue entry, in seconds: N clients that
+come at once, and are served one by one, need pauses of N such times."""
 MAX_CONFLICT_ATTEMPTS = 20
 """Attempts of a request, if each attempt conflicts with another transaction."""
 
 T = TypeVar("T")
 Later = Callable[[float, Callable[[], None]], None]
 GoOn = Callable[[StoredState | None], None]
+
+
+def longest_pause(command: Command, state: StoredState | None) -> float:
+    """Return the bound of the pauses between attempts of ``command``, in seconds.
+
+    A holder's swaps, and those of a client whose turn is near, must not wait behind
+    those of a client that only wants to enter the queue or to prolong its entry.
+    ``state``: the stored state as it was seen last.
+    """
+    if not isinstance(command, Acquire):
+        return MAX_PAUSE
+    queue = () if state is None or state.record is None else state.record.queue
+    for turns, entry in enumerate(queue):
+        if entry.client_id == command.client_id and entry.mode is command.mode:
+            return max(MAX_PAUSE, pause_behind(turns))
+    return MAX_ENTERING_PAUSE
 
 
 def retry_pause(refusals: int, longest: float = MAX_PAUSE) -> float:
@@ -66,8 +83,8 @@ class CasBackoff:
 
     The first retries start at once from the current state, which each refusal contains.
     After a pause that state is old, and a swap based on it would be refused again. So
-    the resource is read once more before the retry. Whoever wants a lock pauses for
-    longer than a holder (test_entering_pauses_grow_longer).
+    the resource is read once more before the retry. A client that wants to enter the
+    queue pauses for longer than a holder (test_entering_pauses_grow_longer).
     """
 
     def __init__(
@@ -77,13 +94,12 @@ class CasBackoff:
         self._later = later
 
     def __call__(
-        self, resource: Resource, command: Command, refusals: int, go_on: GoOn
+        self, resource: Resource, longest: float, refusals: int, go_on: GoOn
     ) -> None:
         if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return
-        enters = isinstance(command, Acquire)
-        pause = retry_pause(refusals, MAX_ENTERING_PAUSE if enters else MAX_PAUSE)
+        pause = retry_pause(refusals, longest)
         self._later(pause, partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:

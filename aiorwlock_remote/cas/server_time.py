@@ -48,7 +48,7 @@ side: the holder stops too early rather than too late.
 from __future__ import annotations
 
 from aiorwlock_remote._util.native import Lock
-from aiorwlock_remote.core.commands import Claim, Command, Renew, map_claims
+from aiorwlock_remote.core.commands import Claim, Command, Release, Renew, map_claims
 from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.value import replace, value
@@ -111,7 +111,7 @@ class ServerTime:
 
 def with_longer_leases(command: Command, slack: int) -> Command:
     """Return the command with ``slack`` microseconds added to each lease that ends."""
-    if not slack:
+    if not slack or (isinstance(command, Release) and not command.then):
         return command
     if isinstance(command, Renew):
         tickets = tuple(

@@ -11,7 +11,7 @@ from functools import partial
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
-from aiorwlock_remote.cas.backoff import GoOn
+from aiorwlock_remote.cas.backoff import MAX_PAUSE, GoOn, longest_pause
 from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -32,7 +32,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.uncertainty import is_uncertain, without_proof
@@ -50,7 +50,7 @@ MAX_UNCHANGED_REFUSALS = 30
 """A step fails after so many refusals in a row that show an unchanged row."""
 
 WakeClients = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[Resource, Command, int, GoOn], None]
+Pause = Callable[[Resource, float, int, GoOn], None]
 
 
 @dataclass(slots=True)
@@ -84,6 +84,8 @@ class CommandQueue:
     unchanged: int = 0
     # How many requests of the first command failed.
     given_up: int = 0
+    # The bound of the pauses between its attempts, in seconds.
+    longest: float = MAX_PAUSE
 
     def settle(self, state: StoredState) -> None:
         # No lost swap can be carried out any more. A ticket that is not in the record
@@ -105,7 +107,7 @@ def is_repeatable(command: Command) -> bool:
     return isinstance(command, Acquire | Renew | Withdraw)
 
 
-def no_pause(_: Resource, __: Command, ___: int, go_on: GoOn) -> None:
+def no_pause(_: Resource, __: float, ___: int, go_on: GoOn) -> None:
     """Retry a refused swap at once, from the state that the refusal returned."""
     go_on(None)
 
@@ -151,10 +153,10 @@ class CasStepper:
             cas: The store.
             wakes: Called after a step with the resource and ids of clients that may
                 claim.
-            pause: Called as ``pause(resource, command, refusals, go_on)`` before a
-                refused step is tried again. Calls ``go_on`` now or later: with a state
-                that was read meanwhile, or with None to continue from the state that
-                the refusal returned.
+            pause: Called as ``pause(resource, longest, refusals, go_on)`` before a
+                refused step is tried again, with the bound of the pause in seconds.
+                Calls ``go_on`` now or later: with a state that was read meanwhile, or
+                with None to continue from the state that the refusal returned.
         """
         self.arrivals: ArrivalNotices | None = None
         """Set if clients can be hinted to over a channel: then the holder's process
@@ -229,6 +231,7 @@ class CasStepper:
     def _begin(self, queue: CommandQueue) -> None:
         queue.fresh, queue.doubtful = False, False
         queue.refusals, queue.unchanged, queue.given_up = 0, 0, 0
+        queue.longest = MAX_PAUSE
         if queue.seen is None and not queue.lost and may_guess(queue.waiting[0][0]):
             queue.seen = self._cas.guess()
         self._go_on(queue)
@@ -261,9 +264,16 @@ class CasStepper:
             self._failed_by_defect(queue, exc)
             return
         same = step.record is (state.record or UNUSED_DOORMAN)
-        stays = _stored_value(step.seat) == _stored_value(state.seat)
+        # The expiry of the mutex record is not stored: it follows from the doorman.
+        seat, before = step.seat, state.seat
+        stays = seat is before or (
+            seat is not None and before is not None and seat.value == before.value
+        )
         same = same and stays
-        record = step.record if stays else self._turned(step)
+        record = step.record
+        if self.arrivals is not None and not stays:
+            to = None if step.pushed is None else step.wakes[0]
+            record = self.arrivals.turned(record, to)
         queue.sent = at.sent
         # A lost swap that can still happen starts from this very version. A swap that
         # changes nothing but the version makes sure that the store refuses it.
@@ -280,12 +290,6 @@ class CasStepper:
             self._done(queue, step.reply, step)
         else:
             self._load(queue)
-
-    def _turned(self, step: Step) -> Doorman:
-        if self.arrivals is None:
-            return step.record
-        to = None if step.pushed is None else step.wakes[0]
-        return self.arrivals.turned(step.record, to)
 
     def _load(self, queue: CommandQueue) -> None:
         self._cas.load(queue.resource).add_done_callback(partial(self._loaded, queue))
@@ -326,9 +330,13 @@ class CasStepper:
         done, queue.seen = swapped.result()
         if done:
             queue.lost.clear()
-            queue.settle(state)
+            if queue.unsure:
+                queue.settle(state)
             record = None if queue.seen is None else queue.seen.record
-            self._done(queue, with_stored_fences(step, record), step)
+            reply = step.reply
+            if record is not None and record is not step.record:
+                reply = with_stored_fences(reply, record)
+            self._done(queue, reply, step)
             if self.arrivals is not None and is_new_entry_only(
                 state.record, step.record
             ):
@@ -374,8 +382,10 @@ class CasStepper:
             )
 
     def _rest(self, queue: CommandQueue, attempts: int) -> None:
-        command = queue.waiting[0][0]
-        self._pause(queue.resource, command, attempts, partial(self._again, queue))
+        if queue.seen is not None:
+            queue.longest = longest_pause(queue.waiting[0][0], queue.seen)
+        go_on = partial(self._again, queue)
+        self._pause(queue.resource, queue.longest, attempts, go_on)
 
     def _again(self, queue: CommandQueue, state: StoredState | None) -> None:
         # The state of a pause may have been read before the lost swap was carried out:
@@ -429,22 +439,21 @@ class CasStepper:
             queue.busy = False
 
 
-def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the reply of ``step`` with its grants as they are in ``record``.
+def with_stored_fences(reply: Reply, record: Doorman) -> Reply:
+    """Return the reply to a step with its grants as they are in ``record``.
 
     ``record`` is the doorman as the store stored it, which may have chosen another
-    fence; None if unknown: then the reply stays as computed.
+    fence.
     """
-    reply = step.reply
-    if record is None or record is step.record:
-        return reply
 
     def stored(grant: Grant) -> Grant:
         return record.grant(grant.ticket) or grant
 
     def granted(entry: Granted) -> Granted:
-        return replace(entry, grants=tuple(stored(grant) for grant in entry.grants))
+        return replace(entry, grants=tuple(map(stored, entry.grants)))
 
+    if isinstance(reply, Granted):
+        return granted(reply)
     if isinstance(reply, Renewed):
         outcomes = tuple(
             stored(one) if isinstance(one, Grant) else one for one in reply.outcomes
@@ -490,8 +499,3 @@ def _refused_unchanged(queue: CommandQueue) -> BackendUnavailable:
         "than any request may be?",
         nothing_done=not queue.lost,
     )
-
-
-def _stored_value(seat: MutexRecord | None) -> str | None:
-    # The expiry of the mutex record is not stored: it follows from the doorman.
-    return None if seat is None else seat.value

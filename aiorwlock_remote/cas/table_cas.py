@@ -12,7 +12,9 @@ are two requests:
   late. If all agree, store the new values; else return what is stored. In one
   transaction, and at best in one round trip. If ``n_fence`` is given, a phase begins:
   the fence that is stored, and returned, is the greater of ``n_fence`` and the server's
-  clock.
+  clock. If ``wait`` is given, the swap waits for a locked row for so many seconds. If
+  ``crowded`` is, many swaps meet at the row: one that would wait for another may be
+  refused as ``locked``.
 * ``look``: return both rows as of one moment.
 
 The server chooses the fence of a new phase, so that it is above all earlier fences,
@@ -104,8 +106,7 @@ class StoredRow:
     """Value object: a database's answer to a ``look`` or ``swap`` request.
 
     If the swap was carried out, only ``done``, ``now`` and ``fence`` are given; if it
-    was refused because another transaction had locked the row, only ``locked`` and
-    ``now``.
+    was refused because another transaction had locked the row, only ``locked``.
     """
 
     # The swap was carried out.
@@ -219,6 +220,9 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
     permits = record.has_permits
     if fence == record.last and not permits:
         return record
+    if len(record.grants) == 1 and not permits:
+        grant = replace(record.grants[0], fence=fence)
+        return replace(record, last=fence, grants=(grant,))
     grants = tuple(
         grant
         if permits and grant.fence > 0
@@ -283,9 +287,14 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
 
 def doorman_columns(record: Doorman) -> tuple[str, str | None]:
     """Return the columns ``active_readers`` and ``pending_writer`` of a doorman."""
-    first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
-    writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
-    return "{" + ",".join(_reader_entries(record)) + "}", writer
+    grants, writer = record.grants, None
+    for entry in record.queue:
+        if entry.mode is Mode.WRITE:
+            writer = f"{entry.client_id},{entry.since // MICROS}"
+            break
+    # Readers are alone among themselves.
+    reads = bool(grants) and grants[0].mode is Mode.READ
+    return "{" + ",".join(_reader_entries(record) if reads else ()) + "}", writer
 
 
 def _reader_entries(record: Doorman) -> Iterator[str]:
@@ -375,8 +384,7 @@ class TableCas:
                 have more parameters: ``wakes`` (ids of clients that may claim),
                 ``secret`` (the record has tickets of waiting clients), ``ear`` (id of
                 the client to notify of a new queue entry), ``lazily`` (a server crash
-                may undo the swap), ``calm`` (a refusal is unlikely) and ``crowded``
-                (a swap that would wait for another is refused instead). If the client
+                may undo the swap) and ``calm`` (a refusal is unlikely). If the client
                 in ``wakes`` is pushed a grant, also ``p_since`` and ``p_expires`` (of
                 that grant, in microseconds) and ``p_record`` (the sealed record).
         """
@@ -396,7 +404,7 @@ class TableCas:
 
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences
-        at = self.clock()
+        at = round(self._clock.now() * MICROS)
         bounds = self._time.bounds(at)
         least: int = bounds.least
         return StepTimes(least, 0, least, at, bounds.slack)
@@ -456,11 +464,15 @@ class TableCas:
         }
         if self.patience is not None:
             values["wait"] = self.patience
+        elif len(record.queue) >= CROWD:
+            values["crowded"] = True
         if arrivals is not None:
-            came = is_new_entry_only(state.record, record)
+            number = 0 if state.record is None else state.record.number
+            came = record.number != number and is_new_entry_only(state.record, record)
             values["wakes"] = wakes
             # A notification must not have the record if there are tickets in it.
-            values["secret"] = any(entry.ticket for entry in record.queue)
+            queue = record.queue
+            values["secret"] = bool(queue) and any(entry.ticket for entry in queue)
             pushed = newly_pushed(record, wakes) if wakes else None
             if pushed is not None:
                 values["p_since"], values["p_expires"] = pushed.since, pushed.expires
@@ -470,13 +482,9 @@ class TableCas:
                 state.record, record, stays=stays, leaves=not stays and ticket is None
             )
             values["calm"] = mark.calm >= UNCONTENDED_AFTER
-            # A renewal waits for as long as ``patience`` says.
-            crowded = self.patience is None and len(record.queue) >= CROWD
-            values["crowded"] = crowded
 
         def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
             if found.locked:
-                self._update_time(found, sent)
                 return False, None
             if not found.done:
                 return False, self._seen(found, sent)
@@ -493,7 +501,7 @@ class TableCas:
         return state_of(found)
 
     def _update_time(self, found: StoredRow, sent: int) -> int:
-        now, at = micros_of(found.now), self.clock()
+        now, at = micros_of(found.now), round(self._clock.now() * MICROS)
         self._time.update(now, at, at - sent)
         return now
 
@@ -520,11 +528,11 @@ class TableStepper(CasStepper):
                 return answer
             latest = max(clock, answer.now)
             # For a fresh grant the caller counts from when it sent its request.
-            fresh = all(grant.since == answer.now for grant in answer.grants)
+            fresh = {grant.since for grant in answer.grants} <= {answer.now}
             now = answer.now if fresh else latest
             return replace(answer, now=now, latest=latest)
 
-        return map_answers(reply, timed)
+        return timed(reply) if isinstance(reply, Granted) else map_answers(reply, timed)
 
 
 def _record_too_long(

@@ -5,10 +5,10 @@ locks. A store either runs it under its own mutual exclusion or implements the s
 function in its own language (Lua on Redis), which a differential test compares with
 this one.
 
-Invariants of every step. ``tests/core/judge.py`` asserts them on random histories
-(test_random_histories.py), and ``tests/core/test_controls.py`` breaks one rule after
-the other to show that each is noticed. The models in ``spec/`` prove most of them for
-few clients.
+Invariants of every step. ``tests/core/step_invariants.py`` asserts them on random
+histories (test_random_histories.py), and ``tests/core/test_controls.py`` breaks one
+rule after the other to show that each is noticed. The models in ``spec/`` prove most of
+them for few clients.
 
 * A writer holds alone (``exclusion``; model LockRec).
 * A new phase has a greater fence than all before; only readers join a phase

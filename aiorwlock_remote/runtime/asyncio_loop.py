@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from socket import socket
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -105,10 +105,12 @@ class AsyncioEventLoop:
             return False
 
     def current_task(self) -> object:
-        return self._task()
+        task = asyncio.current_task(self._loop) or _forking.task
+        assert task is not None
+        return task
 
     def task_name(self) -> str:
-        return self._task().get_name()
+        return cast("asyncio.Task[Any]", self.current_task()).get_name()
 
     def finished(self, task: weakref.ref[Any]) -> bool:
         found = task()
@@ -116,8 +118,3 @@ class AsyncioEventLoop:
 
     def is_closed(self) -> bool:
         return self._loop.is_closed()  # a loop that only stopped may run again
-
-    def _task(self) -> asyncio.Task[Any]:
-        task = asyncio.current_task(self._loop) or _forking.task
-        assert task is not None
-        return task

@@ -2,7 +2,8 @@
 
 One pass and a few sorts: fast enough for demos and tests of any length. The checker
 does not know what a store did inside, so it reports only what no correct lock can
-explain. ``tests/judge`` has a second, independent checker, for linearizability.
+explain. ``tests/judge`` has a second, independent checker, for linearizability: it
+finds more, and takes too long for long histories.
 """
 
 from __future__ import annotations

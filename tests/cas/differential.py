@@ -1,4 +1,4 @@
-"""A database against the core: the same random story, compared at each command.
+"""A database against the core: the same random history, compared at each command.
 
 Two processes take turns, each starting from what it saw last, and a foreign program
 changes the tables in between. The clock is the test's.
@@ -88,7 +88,7 @@ class Clockwork(ServerTime):
 
 
 class Comparison:
-    """One story; ``async with`` it."""
+    """One history; ``async with`` it."""
 
     def __init__(self, database: Database, seed: int, *, forgets: bool = False) -> None:
         """``forgets``: the control, whose expectations are wrong now and then."""
@@ -196,17 +196,17 @@ class Comparison:
             got = await steps.step(self._resource, command)
         state = await cas.load(self._resource)
         record = state.record or Doorman()
-        story = f"{command}\nbefore {before}\nat {now}"
+        history = f"{command}\nbefore {before}\nat {now}"
         if step is not None and self._record is step.record and step.record.last > last:
-            assert record.last >= max(clock, last + 1), f"{record}: {story}"
+            assert record.last >= max(clock, last + 1), f"{record}: {history}"
             self._record = with_fence(step.record, record.last)  # the server chose it
-            expected = with_stored_fences(step, self._record)
+            expected = with_stored_fences(step.reply, self._record)
         if got is not None:
             got = map_answers(got, partial(self._without_clock, clock, now))
-        assert got == expected, f"{got}, {expected}: {story}"
-        assert record == (self._record or Doorman()), f"{record}: {story}"
-        assert state.seat == self._seat, f"{state.seat}: {story}"
-        assert self._woken == wakes, f"{self._woken}, {wakes}: {story}"
+        assert got == expected, f"{got}, {expected}: {history}"
+        assert record == (self._record or Doorman()), f"{record}: {history}"
+        assert state.seat == self._seat, f"{state.seat}: {history}"
+        assert self._woken == wakes, f"{self._woken}, {wakes}: {history}"
         self.seen[f"{type(command).__name__} {type(got).__name__}"] += 1
 
     def _without_clock(self, clock: int, now: int, answer: Answer) -> Answer:
@@ -225,7 +225,7 @@ class Comparison:
 
 
 async def compare(database: Database, commands: int, seed: int) -> Counter[str]:
-    """One story, and how often what came up in it."""
+    """One history, and how often what came up in it."""
     async with Comparison(database, seed) as comparison:
         await comparison.run(commands)
     return comparison.seen

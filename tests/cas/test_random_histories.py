@@ -1,7 +1,7 @@
 """Processes at the two tables, whose requests arrive, are lost or come late, as drawn.
 
 Each has a clock of its own. The server carries out what arrives; which answers are
-heard, and when, is the story's. Nothing is awaited.
+heard, and when, is the history's. Nothing is awaited.
 """
 
 from __future__ import annotations
@@ -197,5 +197,5 @@ class TableStateMachine(SimulatedTables):
         assert not self._record().queue
 
 
-TestStory = TableStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(80), stateful_step_count=40)
+TestHistories = TableStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(80), stateful_step_count=40)

@@ -142,12 +142,12 @@ class Machine(SimulatedClients):
 
     def _give_back(self, event: Event) -> None:
         """A task leaves whose ticket its client's entry has, or that was pushed it."""
-        mine = [place for place in self._queue() if place.ticket]
+        mine = [entry for entry in self._queue() if entry.ticket]
         if mine:
-            place = mine[event.pick % len(mine)]
-            self.waiting.pop(place.ticket, None)
+            entry = mine[event.pick % len(mine)]
+            self.waiting.pop(entry.ticket, None)
             keep = event.pick % 4 > 0
-            command = Withdraw(place.client_id, place.mode, (place.ticket,), keep=keep)
+            command = Withdraw(entry.client_id, entry.mode, (entry.ticket,), keep=keep)
             self._act(event, command)
 
     def _carried(self, event: Event) -> tuple[Acquire, ...]:

@@ -143,28 +143,28 @@ class Sim:
         lane = self.lane(task.visit.client_id, task.visit.mode)
         self._send(task.visit.client_id, task.visit.mode, lane.leave(task.waiter))
 
-    def _tell(self, client_id: str, mode: Mode, news: Effects) -> None:
+    def _tell(self, client_id: str, mode: Mode, effects: Effects) -> None:
         lane = self.lane(client_id, mode)
         by_waiter = {task.waiter: task for task in self.tasks}
-        for waiter in news.served:
+        for waiter in effects.served:
             task = by_waiter[waiter]
             assert not task.outcome
             task.outcome = "served"
             self.served.setdefault((client_id, mode), []).append(task.number)
             self._enter(task)
-        if news.confirmed is not None:
-            task = by_waiter[news.confirmed]
+        if effects.confirmed is not None:
+            task = by_waiter[effects.confirmed]
             if task.inside:
                 self._check_anchor(task)
-        if news.lost is not None:
-            self._lose(by_waiter[news.lost[0]])
-            assert not news.stray, "the ticket was granted twice"
-        for waiter in news.turned_away:
+        if effects.lost is not None:
+            self._lose(by_waiter[effects.lost[0]])
+            assert not effects.stray, "the ticket was granted twice"
+        for waiter in effects.turned_away:
             by_waiter[waiter].outcome = "error"
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
             undo = Withdraw(client_id, mode, (waiter.ticket,), keep=keep)
             self._post(client_id, undo, lambda _reply: None)
-        self._send(client_id, mode, news.send)
+        self._send(client_id, mode, effects.send)
         self._watch(client_id, mode)
 
     def _enter(self, task: Task) -> None:
@@ -246,11 +246,11 @@ class Sim:
         lane = self.lane(client_id, mode)
         chance = self._random.random()
         if answer is None:
-            news = lane.failed(self.local(client_id), chance)
+            effects = lane.failed(self.local(client_id), chance)
         else:
             assert isinstance(answer, Granted | Waiting | Refused | NotHeld)
-            news = lane.answered(answer, sent_at, self.local(client_id), chance)
-        self._tell(client_id, mode, news)
+            effects = lane.answered(answer, sent_at, self.local(client_id), chance)
+        self._tell(client_id, mode, effects)
 
     def _watch(self, client_id: str, mode: Mode) -> None:
         lane = self.lane(client_id, mode)
@@ -265,16 +265,18 @@ class Sim:
             self._send(client_id, mode, lane.ask())
 
     def _hear(self, client_id: str, message: PushedGrant) -> None:
-        news = self.lane(client_id, Mode.WRITE).pushed(message, self.local(client_id))
-        if news is None:
+        effects = self.lane(client_id, Mode.WRITE).pushed(
+            message, self.local(client_id)
+        )
+        if effects is None:
             self._ring(client_id)
         else:
-            self._tell(client_id, Mode.WRITE, news)
+            self._tell(client_id, Mode.WRITE, effects)
 
     def _ring(self, client_id: str) -> None:
         for mode in LOCK_MODES:
             lane = self.lane(client_id, mode)
-            if not lane.idle:  # a call may overtake the answer that tells of a place
+            if not lane.idle:  # a call may overtake the answer that reports an entry
                 self._send(client_id, mode, lane.wake())
 
     # ------------------------------------------------- the network and the store

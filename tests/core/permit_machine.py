@@ -15,9 +15,9 @@ from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.permits import free_permits
 from aiorwlock_remote.core.ticket import PERMITS, Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
-from tests.core.judge import Judge
 from tests.core.machine import CLIENT_IDS, Event, Machine
 from tests.core.named import acquires, claims
+from tests.core.step_invariants import StepInvariants
 from tests.core.world import SECOND, Transition
 
 PERMIT = Mode.PERMIT
@@ -26,8 +26,8 @@ NO_SEAT = MutexRecord("")
 LIMITS = ((2, 2, 2), (3, 3, 3), (1, 1, 1), (3, 1, 3), (2, 3, 4))
 
 
-class PermitJudge(Judge):
-    """The judge of a semaphore: the rules of locks that hold for it, and its own."""
+class PermitInvariants(StepInvariants):
+    """The invariants of a semaphore: those of locks that hold for it, and its own."""
 
     def look(
         self,
@@ -37,7 +37,7 @@ class PermitJudge(Judge):
         step: Step,
         now: int,
     ) -> None:
-        """Judge one step."""
+        """Check one step."""
         super().look(before, seat, command, step, now)
         self.order(before, seat, command, step, now)
         self.all_that_is_free(command, step, now)
@@ -46,7 +46,7 @@ class PermitJudge(Judge):
         """No holder has more company than its limit allows."""
         assert all(len(after.grants) <= g.limit for g in after.grants), "too many"
         assert all(grant.mode is PERMIT for grant in after.grants)
-        assert all(place.mode is PERMIT for place in after.queue)
+        assert all(entry.mode is PERMIT for entry in after.queue)
         assert not any(g.dead(now) for g in after.grants)
         assert len({g.ticket for g in after.grants}) == len(after.grants)
 
@@ -64,14 +64,14 @@ class PermitJudge(Judge):
         marked = {p.number: p.claim_until for p in before.queue}
         foreign = step.seat is not None and not step.record.grants
         called: list[str] = []
-        for place in step.record.queue:
-            free = 0 if foreign else free_permits(step.record, place, now)
-            offered = place.claim_until is not None and place.claim_until > now
-            if offered and place.claim_until != marked.get(place.number):
+        for entry in step.record.queue:
+            free = 0 if foreign else free_permits(step.record, entry, now)
+            offered = entry.claim_until is not None and entry.claim_until > now
+            if offered and entry.claim_until != marked.get(entry.number):
                 assert free > 0, "called in vain"
-                called.append(place.client_id)
+                called.append(entry.client_id)
             if not foreign:
-                assert free == 0 or place.claim_until is not None, "a wake-up is lost"
+                assert free == 0 or entry.claim_until is not None, "a wake-up is lost"
                 assert free > 0 or not offered, "an offer that cannot be taken"
         assert sorted(step.wakes) == sorted(called)
 
@@ -147,7 +147,7 @@ class PermitMachine(Machine):
     ) -> None:
         super().__init__([Policy.FAIR], transition=transition, purges=purges)
         self._limits = dict(zip(CLIENT_IDS, limits, strict=True))
-        self._judge = PermitJudge(strict_calls=True)
+        self._invariants = PermitInvariants(strict_calls=True)
 
     def limit_of(self, client_id: str) -> int:
         return self._limits.get(client_id, max(self._limits.values()))

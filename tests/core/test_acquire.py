@@ -191,7 +191,7 @@ NONSENSE: dict[str, Callable[[], object]] = {
     "nobody asks": lambda: Acquire((), READ),
     "two writers": lambda: Acquire((CLAIM, Claim("u", LEASE)), WRITE),
     "one asks twice": lambda: Acquire((CLAIM, CLAIM), READ),
-    "a place of nobody": lambda: Acquire((CLAIM,), READ, may_queue=True),
+    "an entry of nobody": lambda: Acquire((CLAIM,), READ, may_queue=True),
     "more of nobody": lambda: Acquire((CLAIM,), WRITE, more=1),
     "a renewal for no time": lambda: Renew((("t", 0),)),
 }

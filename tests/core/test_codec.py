@@ -112,10 +112,10 @@ PLACES = st.builds(
 )
 CLAIMS = st.tuples(st.text(st.characters(), min_size=1), st.integers(1, 2**63 - 1))
 WAITING = st.builds(
-    lambda place, claim: (
-        replace(place, ticket=claim[0], lease=claim[1])
-        if claim and place.mode is WRITE
-        else place
+    lambda entry, claim: (
+        replace(entry, ticket=claim[0], lease=claim[1])
+        if claim and entry.mode is WRITE
+        else entry
     ),
     PLACES,
     st.none() | CLAIMS,

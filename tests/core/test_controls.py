@@ -44,7 +44,7 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
-from tests.core import judge
+from tests.core import step_invariants
 from tests.core.machine import POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND, Transition
@@ -58,7 +58,7 @@ CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
 def _few_turns() -> Iterator[None]:
     """So few that the histories are long enough to exceed them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (transition, admission, fast_path, judge):
+        for module in (transition, admission, fast_path, step_invariants):
             patch.setattr(module, "MAX_LOCAL_TURNS", FEW_TURNS)
         yield
 
@@ -220,14 +220,14 @@ may_enter, enter, without, expire, adopt, converted, upgrade = (
 
 
 def readers_see_no_writer(
-    doorman: Doorman, place: QueueEntry, policy: Policy, now: int
+    doorman: Doorman, entry: QueueEntry, policy: Policy, now: int
 ) -> bool:
     """A reader enters beside a writer."""
-    return place.mode is Mode.READ or may_enter(doorman, place, policy, now)
+    return entry.mode is Mode.READ or may_enter(doorman, entry, policy, now)
 
 
 def writers_alone_raise_the_fence(
-    doorman: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted]:
     """The first reader of a batch carries the last writer's fence."""
     if cmd.mode is Mode.READ and not doorman.grants:
@@ -235,14 +235,14 @@ def writers_alone_raise_the_fence(
             replace(doorman, last=max(0, doorman.last - 1)),
             replace(at, floor=0),
         )
-    return enter(doorman, cmd, place, at)
+    return enter(doorman, cmd, entry, at)
 
 
 def every_reader_a_new_fence(
-    doorman: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted]:
     """Joining readers raise the fence, and the valid ones before are refused."""
-    doorman, granted = enter(doorman, cmd, place, at)
+    doorman, granted = enter(doorman, cmd, entry, at)
     fence = doorman.last + 1
     raised = tuple(replace(g, fence=fence) for g in granted.grants)
     others = tuple(g for g in doorman.grants if g not in granted.grants)
@@ -265,7 +265,7 @@ def nothing_expires(doorman: Doorman, now: int) -> Doorman:
     return replace(expire(doorman, now), grants=doorman.grants)
 
 
-def places_stay(doorman: Doorman, now: int) -> Doorman:
+def entries_stay(doorman: Doorman, now: int) -> Doorman:
     """Queue entries outlive their clients."""
     return replace(expire(doorman, now), queue=doorman.queue)
 
@@ -383,7 +383,7 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
         (moves, "drop_grants", the_slot_lingers),
     ),
     "grants outlive their leases": ((transition, "expire", nothing_expires),),
-    "places outlive their owners": ((transition, "expire", places_stay),),
+    "entries outlive their owners": ((transition, "expire", entries_stay),),
     "the late head is never skipped": (
         (QueueEntry, "missed_claim", lambda _place, _now: False),
     ),

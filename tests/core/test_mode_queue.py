@@ -165,10 +165,10 @@ def test_one_request_at_a_time() -> None:
     assert (first.claims[0].ticket, first.more, first.waiting) == ("a", 0, 1)
     assert it.join(waiter("b")) is None
     assert it.join(waiter("c")) is None
-    news = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
-    assert [w.ticket for w in news.served] == ["a"]
-    assert news.send is not None
-    assert getattr(news.send, "more", None) == 1
+    effects = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
+    assert [w.ticket for w in effects.served] == ["a"]
+    assert effects.send is not None
+    assert getattr(effects.send, "more", None) == 1
 
 
 def test_a_task_behind_a_bar_asks_later() -> None:
@@ -179,15 +179,15 @@ def test_a_task_behind_a_bar_asks_later() -> None:
     assert it.unsent
     it.bar()
     it.join(waiter("c"))
-    news = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
-    assert isinstance(news.send, Acquire)
-    assert [claim.ticket for claim in news.send.claims] == ["b"]
-    assert (news.send.more, news.send.waiting) == (0, 2)
+    effects = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
+    assert isinstance(effects.send, Acquire)
+    assert [claim.ticket for claim in effects.send.claims] == ["b"]
+    assert (effects.send.more, effects.send.waiting) == (0, 2)
     assert it.lift() is None
     assert it.unsent
-    news = it.answered(Granted((grant("b"),), 5), 1.2, 1.3, 0.5)
-    assert isinstance(news.send, Acquire)
-    assert [claim.ticket for claim in news.send.claims] == ["c"]
+    effects = it.answered(Granted((grant("b"),), 5), 1.2, 1.3, 0.5)
+    assert isinstance(effects.send, Acquire)
+    assert [claim.ticket for claim in effects.send.claims] == ["c"]
 
 
 def test_readers_ask_together() -> None:
@@ -197,10 +197,10 @@ def test_readers_ask_together() -> None:
     for number in range(MAX_CLAIMS_PER_ACQUIRE + 3):
         it.join(waiter(f"r{number}"))
     it.join(waiter("other", Policy.READER))
-    news = it.answered(Granted((grant("first"),), 5), 1.0, 1.1, 0.5)
-    assert news.send is not None
-    assert len(getattr(news.send, "claims", ())) == MAX_CLAIMS_PER_ACQUIRE
-    assert getattr(news.send, "more", None) == 4
+    effects = it.answered(Granted((grant("first"),), 5), 1.0, 1.1, 0.5)
+    assert effects.send is not None
+    assert len(getattr(effects.send, "claims", ())) == MAX_CLAIMS_PER_ACQUIRE
+    assert getattr(effects.send, "more", None) == 4
 
 
 def permit(ticket: str, limit: int = 2) -> Waiter:
@@ -219,14 +219,14 @@ def test_one_request_for_as_many_permits_as_tasks_wait() -> None:
     it = lane(Mode.PERMIT)
     for name in ("a", "b", "c", "d"):
         it.join(permit(name))
-    news = it.answered(Granted((grant("a"),), 5, placed=False), 1.0, 1.1, 0.5)
-    assert [w.ticket for w in news.served] == ["a"]
-    assert tickets(news.send) == ["b", "c", "d"]
-    assert isinstance(news.send, Acquire)
-    assert (news.send.limit, news.send.waiting, news.send.more) == (2, 3, 0)
-    news = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
-    assert [w.ticket for w in news.served] == ["b"]
-    assert news.send is None
+    effects = it.answered(Granted((grant("a"),), 5, placed=False), 1.0, 1.1, 0.5)
+    assert [w.ticket for w in effects.served] == ["a"]
+    assert tickets(effects.send) == ["b", "c", "d"]
+    assert isinstance(effects.send, Acquire)
+    assert (effects.send.limit, effects.send.waiting, effects.send.more) == (2, 3, 0)
+    effects = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
+    assert [w.ticket for w in effects.served] == ["b"]
+    assert effects.send is None
     assert it.watching
     assert tickets(it.wake()) == ["c", "d"]
     lost = it.failed(1.4, 0.5)
@@ -239,9 +239,9 @@ def test_permits_of_another_limit_are_asked_for_next() -> None:
     it.join(permit("a", 5))
     for name, limit in (("b", 5), ("strict", 1), ("c", 5)):
         it.join(permit(name, limit))
-    news = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
-    assert tickets(news.send) == ["b"]
-    news = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
+    effects = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
+    assert tickets(effects.send) == ["b"]
+    effects = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
     command = it.wake()
     assert tickets(command) == ["strict"]
     assert isinstance(command, Acquire)
@@ -260,8 +260,8 @@ def test_a_waiter_asks_again_when_woken_or_at_its_poll() -> None:
     assert it.due == pytest.approx(2.6)
     assert it.wake() is not None
     assert it.wake() is None
-    news = it.answered(Waiting(1, None), 1.7, 1.8, 0.0)
-    assert news.send is not None
+    effects = it.answered(Waiting(1, None), 1.7, 1.8, 0.0)
+    assert effects.send is not None
 
 
 def test_a_waiter_far_from_the_head_polls_less_often() -> None:
@@ -343,11 +343,11 @@ def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
     it.answered(Waiting(1, None), 1.0, 1.1, 0.0)
     it.ask()
     it.failed(2.5, 0.5)
-    assert list(it.waiters) == [one], "it has a place: waits on"
+    assert list(it.waiters) == [one], "it has an entry: waits on"
     it.ask()
     late = Granted((grant("a", since=2_000_000),), now=4_000_000)
-    news = it.answered(late, sent_at=4.0, now=4.1, random=0.5)
-    assert news.served == [one]
+    effects = it.answered(late, sent_at=4.0, now=4.1, random=0.5)
+    assert effects.served == [one]
     assert one.sent_at == pytest.approx(2.0)
 
 
@@ -356,8 +356,8 @@ def test_without_a_queue_entry_a_failure_is_raised() -> None:
     it = lane()
     it.join(one := waiter("a"))
     it.join(waiter("b"))
-    news = it.failed(1.0, 0.5)
-    assert news.turned_away == [one]
+    effects = it.failed(1.0, 0.5)
+    assert effects.turned_away == [one]
     assert it.due is not None
     assert it.due > 1.0
 
@@ -367,9 +367,9 @@ def test_a_full_queue_turns_away() -> None:
     it = lane()
     it.join(one := waiter("a", limit=1))
     it.join(waiter("b", limit=9))
-    news = it.answered(Refused(FULL), 1.0, 1.1, 0.5)
-    assert news.turned_away == [one]
-    assert getattr(news.send, "max_waiters", None) == 9
+    effects = it.answered(Refused(FULL), 1.0, 1.1, 0.5)
+    assert effects.turned_away == [one]
+    assert getattr(effects.send, "max_waiters", None) == 9
 
 
 def test_leaving() -> None:
@@ -385,8 +385,8 @@ def test_leaving() -> None:
     it.join(four := waiter("d"))
     assert it.leave(four) is None
     assert it.leave(three) == Withdraw("g", Mode.WRITE, ("c",), keep=False)
-    news = it.answered(Granted((grant("c"),), 5, placed=True), 1.0, 1.1, 0.5)
-    assert (news.served, news.send) == ([], None)
+    effects = it.answered(Granted((grant("c"),), 5, placed=True), 1.0, 1.1, 0.5)
+    assert (effects.served, effects.send) == ([], None)
     assert it.idle
 
 
@@ -418,8 +418,8 @@ def test_an_entry_that_may_exist_is_given_back_after_another_failure() -> None:
     it.join(two := waiter("b"))
     assert it.failed(1.0, 0.5).send is None
     assert it.ask() is not None
-    news = it.failed(2.0, 0.5, repeat=True)
-    assert (news.turned_away, news.send) == ([two], Withdraw("g", Mode.WRITE))
+    effects = it.failed(2.0, 0.5, repeat=True)
+    assert (effects.turned_away, effects.send) == ([two], Withdraw("g", Mode.WRITE))
     assert it.leave(two) is None
 
 
@@ -431,8 +431,8 @@ def test_a_place_made_for_tasks_that_left_is_given_back() -> None:
     it.join(two := waiter("b"))
     it.ask()
     assert it.leave(two) is None
-    news = it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
-    assert news.send == Withdraw("g", Mode.WRITE)
+    effects = it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
+    assert effects.send == Withdraw("g", Mode.WRITE)
 
 
 def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
@@ -442,8 +442,8 @@ def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
     it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
     it.ask()
     one.last_reply = None  # as the wait queue does when an error will not pass
-    news = it.failed(2.0, 0.5)
-    assert (news.turned_away, news.send) == ([one], Withdraw("g", Mode.WRITE))
+    effects = it.failed(2.0, 0.5)
+    assert (effects.turned_away, effects.send) == ([one], Withdraw("g", Mode.WRITE))
     assert it.join(waiter("b")) is not None
 
 
@@ -500,14 +500,14 @@ def sent(effects: Effects | None) -> Acquire:
 def test_a_pushed_grant_lets_the_first_writer_in() -> None:
     """The first writer has the lock, and the acquire that confirms it is sent."""
     it, (first, *_) = queued("a", "b", "c")
-    news = it.pushed(message("a"), 1.91)
-    assert news is not None
-    assert news.served == [first]
+    effects = it.pushed(message("a"), 1.91)
+    assert effects is not None
+    assert effects.served == [first]
     assert first.grant is not None
     assert (first.grant.ticket, first.grant.fence) == ("a", 7)
     assert first.sent_at == 1.91
     assert first.ends == pytest.approx(1.0 + 1.2 / 1.01 - 0.05)
-    acquire = sent(news)
+    acquire = sent(effects)
     assert acquire.confirms
     assert [claim.ticket for claim in acquire.claims] == ["a"]
     assert (acquire.more, acquire.push) == (2, True)
@@ -545,8 +545,8 @@ def test_the_confirmed_grant_counts_from_its_request() -> None:
     sent(it.pushed(message("a"), 1.91))
     held = replace(grant("a", CLOCK + 920_000), fence=7)
     confirmed = Granted((held,), CLOCK + 920_000, placed=True)
-    news = it.answered(confirmed, 1.92, 1.93, 0.5)
-    assert (news.confirmed, news.served, news.lost) == (first, [], None)
+    effects = it.answered(confirmed, 1.92, 1.93, 0.5)
+    assert (effects.confirmed, effects.served, effects.lost) == (first, [], None)
     assert (first.sent_at, first.ends) == (1.92, None)
     assert it.due is not None
     assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
@@ -557,8 +557,8 @@ def test_a_grant_that_a_renewal_confirmed_first_counts_from_its_message() -> Non
     it, (first,) = queued("a")
     sent(it.pushed(message("a"), 1.91))
     pushed = replace(grant("a", CLOCK + 900_000), fence=7)
-    news = it.answered(Granted((pushed,), CLOCK + 1_100_000), 2.0, 2.1, 0.5)
-    assert news.confirmed is first
+    effects = it.answered(Granted((pushed,), CLOCK + 1_100_000), 2.0, 2.1, 0.5)
+    assert effects.confirmed is first
     assert first.sent_at == pytest.approx(1.8)
 
 
@@ -569,29 +569,33 @@ def test_a_grant_that_is_not_confirmed_is_lost(placed: bool) -> None:
     if not placed:
         it.leave(second)
     sent(it.pushed(message("a"), 1.91))
-    news = it.answered(NotHeld("forced"), 1.92, 1.93, 0.5)
-    assert (news.lost, news.stray) == ((first, "forced"), False)
+    effects = it.answered(NotHeld("forced"), 1.92, 1.93, 0.5)
+    assert (effects.lost, effects.stray) == ((first, "forced"), False)
     if placed:
-        assert [c.ticket for c in sent(news).claims] == ["b"]
-        assert not sent(news).confirms
+        assert [c.ticket for c in sent(effects).claims] == ["b"]
+        assert not sent(effects).confirms
     else:
-        assert news.send == Withdraw("g", Mode.WRITE)
+        assert effects.send == Withdraw("g", Mode.WRITE)
 
 
 def test_a_grant_under_another_fence_is_lost_and_given_back() -> None:
     """What the task wrote with the message's fence is stale, whatever is held now."""
     it, (first,) = queued("a")
     sent(it.pushed(message("a", fence=8), 1.91))
-    news = it.answered(Granted((grant("a"),), 5), 1.92, 1.93, 0.5)
-    assert (news.lost, news.stray, news.served) == ((first, "expired"), True, [])
+    effects = it.answered(Granted((grant("a"),), 5), 1.92, 1.93, 0.5)
+    assert (effects.lost, effects.stray, effects.served) == (
+        (first, "expired"),
+        True,
+        [],
+    )
 
 
 def test_a_failed_confirmation_turns_nobody_away() -> None:
     """The task's lease decides; the others wait on, and ask for themselves."""
     it, (first, second) = queued("a", "b")
     sent(it.pushed(message("a"), 1.91))
-    news = it.failed(2.5, 0.5)
-    assert (news.turned_away, news.lost, news.confirmed) == ([], None, None)
+    effects = it.failed(2.5, 0.5)
+    assert (effects.turned_away, effects.lost, effects.confirmed) == ([], None, None)
     assert first.ends is not None
     assert it.due is not None
     assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
@@ -647,8 +651,8 @@ def test_no_message_is_believed_during_a_request() -> None:
     assert it.ask() is not None
     assert it.pushed(message("a"), 1.91) is None
     assert it.wake() is None
-    news = it.answered(Waiting(0, 0, (), CLOCK), 1.9, 1.92, 0.5)
-    assert sent(news).claims[0].ticket == "a"
+    effects = it.answered(Waiting(0, 0, (), CLOCK), 1.9, 1.92, 0.5)
+    assert sent(effects).claims[0].ticket == "a"
 
 
 def test_after_a_failure_no_message_is_believed() -> None:
@@ -676,14 +680,14 @@ def test_a_grant_that_a_read_found_is_believed_by_both_bounds() -> None:
     """The read may have come from another server, whose clock is ahead or behind."""
     it, (first, _) = queued("a", "b")
     behind = StoreTime(CLOCK + 890_000, 1.90)
-    news = it.pushed(replace(message("a"), seen=behind), 1.91)
-    assert news is not None
+    effects = it.pushed(replace(message("a"), seen=behind), 1.91)
+    assert effects is not None
     # By this read 0.31 s were left when it was sent; by the reply 0.29 s.
     assert first.ends == pytest.approx(1.0 + 1.2 / 1.01 - 0.05)
     it, (first, _) = queued("a", "b")
     ahead = StoreTime(CLOCK + 1_000_000, 1.90)
-    news = it.pushed(replace(message("a"), seen=ahead), 1.91)
-    assert news is not None
+    effects = it.pushed(replace(message("a"), seen=ahead), 1.91)
+    assert effects is not None
     assert first.ends == pytest.approx(1.90 + 0.2 / 1.01 - 0.05)
     it, _ = queued("a", "b")
     near_the_end = StoreTime(CLOCK + 1_150_000, 1.90)
@@ -740,8 +744,8 @@ def test_a_task_that_comes_during_a_confirmation_waits_for_the_reply() -> None:
     assert sent(it.pushed(message("a"), 1.91)).more == 0
     assert it.join(waiter("b")) is None
     held = replace(grant("a", CLOCK + 920_000), fence=7)
-    news = it.answered(Granted((held,), CLOCK + 920_000), 1.92, 1.93, 0.5)
-    assert [claim.ticket for claim in sent(news).claims] == ["b"]
+    effects = it.answered(Granted((held,), CLOCK + 920_000), 1.92, 1.93, 0.5)
+    assert [claim.ticket for claim in sent(effects).claims] == ["b"]
 
 
 def test_tasks_that_leave_during_a_confirmation_leave_no_entry() -> None:
@@ -751,6 +755,8 @@ def test_tasks_that_leave_during_a_confirmation_leave_no_entry() -> None:
     assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
     assert not it.idle
     held = replace(grant("a", CLOCK + 920_000), fence=7)
-    news = it.answered(Granted((held,), CLOCK + 920_000, placed=True), 1.92, 1.93, 0.5)
-    assert news.send is None
+    effects = it.answered(
+        Granted((held,), CLOCK + 920_000, placed=True), 1.92, 1.93, 0.5
+    )
+    assert effects.send is None
     assert it.idle

@@ -1,4 +1,4 @@
-"""Random histories of a semaphore, judged by step; broken rules must be found."""
+"""Random histories of a semaphore, checked at each step; broken rules must be found."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def one_at_a_time(
 def served_stays_first(
     doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
 ) -> tuple[Doorman, Granted] | None:
-    """The tasks that are left keep the place of those that were served."""
+    """The tasks that are left keep the entry of those that were served."""
     taken = take(doorman, cmd, entry, at)
     if (
         taken is None
@@ -174,7 +174,7 @@ BROKEN: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge, which uses the sound rules, finds the fault."""
+    """The invariants, which use the sound rules, find the fault."""
 
     @settings(max_examples=60, derandomize=True, database=None, phases=[Phase.generate])
     @given(st.sampled_from(LIMITS), STORIES)

@@ -171,7 +171,7 @@ def test_a_later_strict_client_changes_nothing_for_those_before() -> None:
 
 
 def test_a_missed_claim_reserves_nothing() -> None:
-    """It keeps its place, and has a longer window the next time."""
+    """It keeps its entry, and has a longer window the next time."""
     semaphore = Semaphore()
     semaphore.take("a", "a1", "a2")
     semaphore.take("dead")

@@ -1,4 +1,4 @@
-"""Random histories of clients, foreign programs and lost messages, judged by step."""
+"""Random histories of clients, foreign programs and lost messages, step by step."""
 
 from __future__ import annotations
 

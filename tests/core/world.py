@@ -1,4 +1,4 @@
-"""One resource in virtual time: a store, its clients' beliefs, and the judge."""
+"""One resource in virtual time: a store, its clients' beliefs, and the invariants."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step, transition
-from tests.core.judge import Judge
 from tests.core.named import claims
 from tests.core.register import Register
+from tests.core.step_invariants import StepInvariants
 
 Transition = Callable[[Doorman | None, MutexRecord | None, Command, int, int], Step]
 
@@ -52,7 +52,7 @@ class SimulatedClients:
         self.policies = policies
         self._transition = transition
         self._purges = purges
-        self._judge = Judge(strict_calls=policies == [Policy.FAIR])
+        self._invariants = StepInvariants(strict_calls=policies == [Policy.FAIR])
         self.register = Register()
         self.sent: list[Command] = []
         self.post: list[Command] = []
@@ -60,7 +60,7 @@ class SimulatedClients:
         self.tickets = 0
 
     def step(self, command: Command) -> Step:
-        """Do one atomic step and judge it; do it twice to see that it is a function."""
+        """Do one atomic step and check it; do it twice to see that it is a function."""
         self.now += 1
         self.steps += 1
         seat = self.seat
@@ -68,7 +68,7 @@ class SimulatedClients:
             seat = None
         before = self.record or Doorman()
         step = self._do(self.record, seat, command)
-        self._judge.look(before, seat, command, step, self.now)
+        self._invariants.look(before, seat, command, step, self.now)
         self.record, self.seat = step.record, step.seat
         if step.pushed is not None:
             self.messages.append((step.wakes[0], step.pushed))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.history import Granted, now
-from tests.faults.workers import Fleet
+from tests.faults.workers import WorkerPool
 
 LEASE = 0.5
 BAR = LEASE + 0.25
@@ -26,18 +26,18 @@ def run(url: str, folder: Path, kills: int, seed: int) -> tuple[Verdict, list[fl
     random.seed(seed)
     plan = {"tasks": 4, "writes": 0.7, "lease": LEASE, "body": 0.02}
     times = []
-    with Fleet(url, folder) as fleet:
+    with WorkerPool(url, folder) as pool:
         for _ in range(4):
-            fleet.start(**plan)
+            pool.start(**plan)
         for _ in range(kills):
             time.sleep(random.uniform(0.05, 0.15))
             times.append(now())
-            fleet.kill(random.choice(fleet.names))
-            fleet.start(**plan)
+            pool.kill(random.choice(pool.names))
+            pool.start(**plan)
         time.sleep(2 * BAR)
-        for name in fleet.names:
-            fleet.kill(name)
-        events = fleet.history()
+        for name in pool.names:
+            pool.kill(name)
+        events = pool.history()
     entered = sorted(e.at for e in events if isinstance(e, Granted))
     gaps = [(next(at for at in entered if at > t) - t) / 1e9 for t in times]
     return check_history(events), gaps

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from tests.faults.workers import Fleet, HistoryTail
+from tests.faults.workers import HistoryTail, WorkerPool
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.postgresql import Postgresql
 from tests.servers.redis import RedisServer
@@ -41,24 +41,24 @@ def hammer(
     """
     done: Counter[str] = Counter()
     granted, tail, plan = 0, HistoryTail(folder), {**PLAN, "gullible": gullible}
-    with Fleet(url, folder, program="tests.faults.messy_worker") as fleet:
+    with WorkerPool(url, folder, program="tests.faults.messy_worker") as pool:
         for _ in range(PROCESSES):
-            fleet.start(**plan)
+            pool.start(**plan)
         while granted < grants:
             granted += sum(b'"e":"granted"' in line for line in tail.lines())
             time.sleep(random.uniform(0.0, LONGEST_PAUSE))
-            name = random.choice(fleet.names)
+            name = random.choice(pool.names)
             blow = random.choices(["nothing", "stopped", "killed"], [60, 37, 3])[0]
             done[f"processes {blow}"] += 1
             if blow == "stopped":
-                with fleet.paused(name):
+                with pool.paused(name):
                     time.sleep(random.choice([0.01, 0.1, 0.3, 0.6]))
             elif blow == "killed":
-                fleet.kill(name)
-                fleet.start(**plan)
-        for name in fleet.names:
-            fleet.leave(name)
-        events = fleet.history()
+                pool.kill(name)
+                pool.start(**plan)
+        for name in pool.names:
+            pool.leave(name)
+        events = pool.history()
     for path in folder.glob("*.faults"):
         done.update(json.loads(path.read_text("utf-8")))
     del done["processes nothing"]

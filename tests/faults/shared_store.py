@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.history import Event, Granted, decode_event, now
-from tests.faults.workers import Fleet, HistoryTail
+from tests.faults.workers import HistoryTail, WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.process import until
 from tests.servers.server import Server
@@ -22,21 +22,21 @@ LEASE = 3.0
 GLANCE = 0.1
 
 
-class WorkerProcesses:
+class FourWorkers:
     """``plan``: see ``tests.faults.worker``. ``gaps``: the seconds after each blow."""
 
     def __init__(
         self,
-        fleet: Fleet,
+        pool: WorkerPool,
         *,
         lease: float = LEASE,
         body: float = 0.002,
         writes: float = 0.5,
     ) -> None:
-        self.fleet = fleet
+        self.pool = pool
         self.gaps: dict[str, float] = {}
         self._granted: list[Granted] = []
-        self._tail = HistoryTail(fleet.folder)
+        self._tail = HistoryTail(pool.folder)
         self.plan: dict[str, float] = {
             "tasks": 8,
             "hardy": True,
@@ -50,16 +50,16 @@ class WorkerProcesses:
     ) -> None:
         """All four. ``locks``: of the first one alone, see the controls.
 
-        ``urls``: where they go in turn, if not to the fleet's.
+        ``urls``: where they go in turn, if not to the pool's.
         """
-        ways = cycle(urls or [self.fleet.url])
+        ways = cycle(urls or [self.pool.url])
         for number, (loop, url) in enumerate(zip(LOOPS, ways, strict=False)):
             own = {"locks": 1 if number else locks, "fenced": fenced}
-            self.fleet.start(url, loop=loop, **self.plan, **own)
+            self.pool.start(url, loop=loop, **self.plan, **own)
 
     def goes_on(self, blow: str, after: int | None = None) -> None:
         """Every process is let in, since now or a moment of ``history.now()``."""
-        since, names = now() if after is None else after, set(self.fleet.names)
+        since, names = now() if after is None else after, set(self.pool.names)
         until(
             lambda: names <= {e.process for e in self.granted(since)},
             f"everybody enters ({blow})",
@@ -101,9 +101,9 @@ class WorkerProcesses:
 
     def end(self) -> list[Event]:
         """Kill all of them; what they have written down."""
-        for name in self.fleet.names:
-            self.fleet.kill(name)
-        return self.fleet.history()
+        for name in self.pool.names:
+            self.pool.kill(name)
+        return self.pool.history()
 
 
 def acquit(events: list[Event], folder: Path, go_judge: GoJudge) -> Verdict:
@@ -123,9 +123,9 @@ def acquit(events: list[Event], folder: Path, go_judge: GoJudge) -> Verdict:
     return verdict
 
 
-def clashes(fleet: Fleet, *, lease: float = LEASE) -> set[str]:
+def clashes(pool: WorkerPool, *, lease: float = LEASE) -> set[str]:
     """The harm done by a crowd whose first process locks something else."""
-    workers = WorkerProcesses(fleet, lease=lease)
+    workers = FourWorkers(pool, lease=lease)
     workers.start(locks=2, fenced=False)
     workers.goes_on("begun")
     workers.takes_turns(100)

@@ -11,8 +11,8 @@ from aiorwlock_remote import AcquireUncertain, BackendUnavailable, Mutex, connec
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.testing.conformance.actors import wait_until as seen
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import PATIENCE, WorkerProcesses, acquit
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import PATIENCE, FourWorkers, acquit
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.cassandra_ring import IPS, CassandraRing, Visit
 
@@ -42,8 +42,8 @@ def test_four_processes_lock_while_nodes_die(
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     killed, stopped, restarted = ring.nodes
-    with Fleet(f"{ring.url}/{KEYSPACE}?clock_skew=1", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, body=0.1)
+    with WorkerPool(f"{ring.url}/{KEYSPACE}?clock_skew=1", tmp_path) as pool:
+        workers = FourWorkers(pool, body=0.1)
         workers.start()
         workers.goes_on("begun")
         killed.kill()

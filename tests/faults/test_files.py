@@ -12,8 +12,8 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import LOOPS, WorkerProcesses, acquit
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import LOOPS, FourWorkers, acquit
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 
 pytestmark = pytest.mark.slow
@@ -27,14 +27,14 @@ def test_killed_holders(tmp_path: Path, go_judge: GoJudge, option: str) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     place = tmp_path / "locks"
     place.mkdir()
-    with Fleet(f"{place.as_uri()}{option}", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, lease=LEASE)
+    with WorkerPool(f"{place.as_uri()}{option}", tmp_path) as pool:
+        workers = FourWorkers(pool, lease=LEASE)
         workers.start()
         for number in range(KILLS):
             time.sleep(random.uniform(0.05, 0.3))
-            fleet.kill(random.choice(fleet.names))
+            pool.kill(random.choice(pool.names))
             killed = now()
-            fleet.start(loop=random.choice(LOOPS), **workers.plan)
+            pool.start(loop=random.choice(LOOPS), **workers.plan)
             workers.goes_on(f"killed {number}", killed)
         workers.takes_turns(50)
         events = workers.end()
@@ -46,10 +46,10 @@ def test_two_directories_know_nothing_of_each_other(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("one", "other")]
     for place in places:
         place.mkdir()
-    with Fleet(places[0].as_uri(), tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, body=0.01)
+    with WorkerPool(places[0].as_uri(), tmp_path) as pool:
+        workers = FourWorkers(pool, body=0.01)
         for place in places:
-            fleet.start(place.as_uri(), **workers.plan, fenced=False)
+            pool.start(place.as_uri(), **workers.plan, fenced=False)
         workers.takes_turns(100)
         violations = check_history(workers.end()).violations
     assert "exclusion" in {violation.kind for violation in violations}

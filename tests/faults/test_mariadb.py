@@ -9,8 +9,8 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from tests.faults.shared_store import WorkerProcesses, acquit, clashes
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import FourWorkers, acquit, clashes
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import connected
@@ -57,8 +57,8 @@ def test_killed_stopped_and_cut_off(
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     server = start()
-    with Fleet(server.url, tmp_path) as fleet:
-        workers = WorkerProcesses(fleet)
+    with WorkerPool(server.url, tmp_path) as pool:
+        workers = FourWorkers(pool)
         workers.start()
         workers.goes_on("begun")
         workers.outlives(server, lambda: cut(server.url))
@@ -72,5 +72,5 @@ def test_killed_stopped_and_cut_off(
 
 def test_the_judge_sees_who_does_not_ask(start: StartMariadb, tmp_path: Path) -> None:
     """The control: one of the processes locks something else."""
-    with Fleet(start().url, tmp_path) as fleet:
-        assert "exclusion" in clashes(fleet)
+    with WorkerPool(start().url, tmp_path) as pool:
+        assert "exclusion" in clashes(pool)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.testing.history import now
-from tests.faults.shared_store import WorkerProcesses, acquit
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import FourWorkers, acquit
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_mysql import StartGroup
 from tests.servers.mysql_group import GroupMember, MysqlGroup
@@ -39,9 +39,11 @@ def test_primaries_are_replaced(
     first, second, third = group.members
     with (
         Proxy(first.port) as router,
-        Fleet(first.url.replace(str(first.port), str(router.port)), tmp_path) as fleet,
+        WorkerPool(
+            first.url.replace(str(first.port), str(router.port)), tmp_path
+        ) as pool,
     ):
-        workers = WorkerProcesses(fleet)
+        workers = FourWorkers(pool)
         workers.start()
         workers.goes_on("begun")
 
@@ -76,8 +78,8 @@ def test_each_is_a_primary(
     """Of two changes that meet, the group rolls one back, and it is made again."""
     group = start_group(single=False)
     urls = [member.url for member in group.members]
-    with Fleet(urls[0], tmp_path) as fleet:
-        workers = WorkerProcesses(fleet)
+    with WorkerPool(urls[0], tmp_path) as pool:
+        workers = FourWorkers(pool)
         workers.start(urls=urls)
         workers.goes_on("begun")
         workers.takes_turns(300)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.backends.oracle.programs import make_tables, seats
-from tests.faults.shared_store import LOOPS, WorkerProcesses, acquit, clashes
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import LOOPS, FourWorkers, acquit, clashes
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.oracle.client import OracleUser
 
@@ -24,7 +24,7 @@ SECONDS = float(os.environ.get("ORACLE_FAULTS_SECONDS", "12"))
 SWAP = "n_record"  # in no other statement
 
 
-def strike(user: OracleUser, workers: WorkerProcesses, chance: random.Random) -> None:
+def strike(user: OracleUser, workers: FourWorkers, chance: random.Random) -> None:
     """One thing goes wrong."""
     match chance.choice(["lost", "lost", "drop", "kill", "end", "hole", "process"]):
         case "lost":  # carried out, and never answered
@@ -40,9 +40,9 @@ def strike(user: OracleUser, workers: WorkerProcesses, chance: random.Random) ->
             time.sleep(chance.uniform(0.1, 1.5))
             user.hole("")
         case _:
-            workers.fleet.kill(chance.choice(workers.fleet.names))
+            workers.pool.kill(chance.choice(workers.pool.names))
             user.well()  # who opens a store and loses it has not begun
-            workers.fleet.start(loop=chance.choice(LOOPS), **workers.plan)
+            workers.pool.start(loop=chance.choice(LOOPS), **workers.plan)
 
 
 def test_four_processes_lock_while_answers_are_lost(
@@ -51,8 +51,8 @@ def test_four_processes_lock_while_answers_are_lost(
     """No fence goes back, nothing comes between the accesses of a session."""
     make_tables(oracle_user)
     user, chance, struck = oracle_user.at("19c"), random.Random(7), 0
-    with Fleet(f"{user.url}?call_timeout=2", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet)
+    with WorkerPool(f"{user.url}?call_timeout=2", tmp_path) as pool:
+        workers = FourWorkers(pool)
         workers.start()
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
@@ -74,6 +74,6 @@ def test_a_process_that_locks_something_else_is_found(
 ) -> None:
     """The control: one of the processes locks something else."""
     make_tables(oracle_user)
-    with Fleet(oracle_user.at("19c").url, tmp_path) as fleet:
-        assert "exclusion" in clashes(fleet)
+    with WorkerPool(oracle_user.at("19c").url, tmp_path) as pool:
+        assert "exclusion" in clashes(pool)
     assert go_judge(sorted(tmp_path.glob("*.jsonl")), 3000).violations

@@ -7,8 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.shared_store import WorkerProcesses, acquit, clashes
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import FourWorkers, acquit, clashes
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.fix_postgresql import StartPostgresql
 
@@ -31,8 +31,8 @@ def test_killed_stopped_and_cut_off(
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     server = start_postgresql()
-    with Fleet(server.url, tmp_path) as fleet:
-        workers = WorkerProcesses(fleet)
+    with WorkerPool(server.url, tmp_path) as pool:
+        workers = FourWorkers(pool)
         workers.start()
         workers.goes_on("begun")
         workers.outlives(server, lambda: cut(server.url))
@@ -46,5 +46,5 @@ def test_the_judge_sees_who_does_not_ask(
     start_postgresql: StartPostgresql, tmp_path: Path
 ) -> None:
     """The control: one of the processes locks something else."""
-    with Fleet(start_postgresql().url, tmp_path) as fleet:
-        assert "exclusion" in clashes(fleet)
+    with WorkerPool(start_postgresql().url, tmp_path) as pool:
+        assert "exclusion" in clashes(pool)

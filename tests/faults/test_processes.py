@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import Event, Granted
 from tests.faults import kills
-from tests.faults.workers import Fleet
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.redis import RedisServer
 
@@ -33,11 +33,11 @@ def store_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def run_workers(fleet: Fleet, tasks: int) -> None:
+def run_workers(pool: WorkerPool, tasks: int) -> None:
     """Four processes, two turns for each task."""
     for loop in ("asyncio", "trio", "asyncio", "trio"):
-        fleet.start(tasks=tasks, turns=2, lease=30, loop=loop)
-    fleet.join()
+        pool.start(tasks=tasks, turns=2, lease=30, loop=loop)
+    pool.join()
 
 
 def turns_of(events: list[Event]) -> Counter[str]:
@@ -45,11 +45,11 @@ def turns_of(events: list[Event]) -> Counter[str]:
     return Counter(e.process for e in events if isinstance(e, Granted))
 
 
-def judged(fleet: Fleet, go_judge: GoJudge, lease: float) -> list[Event]:
+def judged(pool: WorkerPool, go_judge: GoJudge, lease: float) -> list[Event]:
     """The history, once both judges have found nothing wrong with it."""
-    events = fleet.history()
+    events = pool.history()
     assert check_history(events).violations == ()
-    verdict = go_judge(sorted(fleet.folder.glob("*.jsonl")), lease * 1000)
+    verdict = go_judge(sorted(pool.folder.glob("*.jsonl")), lease * 1000)
     assert verdict.ok, verdict
     return events
 
@@ -58,18 +58,18 @@ def test_fifty_tasks_in_four_processes(
     url: str, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """Every one of 200 tasks gets all its turns; asyncio and trio side by side."""
-    with Fleet(url, tmp_path) as fleet:
-        run_workers(fleet, tasks=50)
-        events = judged(fleet, go_judge, 30)
+    with WorkerPool(url, tmp_path) as pool:
+        run_workers(pool, tasks=50)
+        events = judged(pool, go_judge, 30)
     assert turns_of(events) == dict.fromkeys(NAMES, 100)
 
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 def test_two_hundred_tasks_in_each_of_four_processes(url: str, tmp_path: Path) -> None:
     """Without the Go judge, who cannot decide on so much at a time."""
-    with Fleet(url, tmp_path) as fleet:
-        run_workers(fleet, tasks=200)
-        events = fleet.history()
+    with WorkerPool(url, tmp_path) as pool:
+        run_workers(pool, tasks=200)
+        events = pool.history()
     assert check_history(events).violations == ()
     assert turns_of(events) == dict.fromkeys(NAMES, 400)
 
@@ -90,17 +90,17 @@ def test_killed_holders(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
 def test_paused_past_its_lease(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
     """SIGSTOP for two leases: the process gets LockLost, its fence is refused."""
     plan = {"tasks": 2, "writes": 1.0, "lease": LEASE, "body": 0.05}
-    with Fleet(url, tmp_path) as fleet:
-        first = fleet.start(**plan)
-        fleet.start(**plan)
+    with WorkerPool(url, tmp_path) as pool:
+        first = pool.start(**plan)
+        pool.start(**plan)
         for _ in range(4):
-            with fleet.paused(first):
+            with pool.paused(first):
                 anyio.run(anyio.sleep, 2 * LEASE)
             anyio.run(anyio.sleep, 0.2)
-        for name in fleet.names:
-            fleet.kill(name)
+        for name in pool.names:
+            pool.kill(name)
         # The other one may lose a lease, too: on a machine that is busy enough.
-        events = judged(fleet, go_judge, LEASE)
+        events = judged(pool, go_judge, LEASE)
     assert {e.process for e in events if isinstance(e, Granted)} == {"w0", "w1"}
 
 
@@ -109,9 +109,9 @@ def test_nobody_starves_among_readers_and_writers(
     url: str, tmp_path: Path, go_judge: GoJudge, turns: int
 ) -> None:
     """Mostly readers: the writers get their turns all the same."""
-    with Fleet(url, tmp_path) as fleet:
+    with WorkerPool(url, tmp_path) as pool:
         for _ in range(2):
-            fleet.start(tasks=10, turns=turns // 10, writes=0.1, lease=30)
-        fleet.join()
-        events = judged(fleet, go_judge, 30)
+            pool.start(tasks=10, turns=turns // 10, writes=0.1, lease=30)
+        pool.join()
+        events = judged(pool, go_judge, 30)
     assert sum(isinstance(e, Granted) for e in events) == 2 * turns

@@ -99,7 +99,7 @@ async def test_cancelled_at_every_point(
     url, _ = site
     began: list[str] = []
 
-    def story(locks: Locks, name: str) -> Coroutine[Any, Any, None]:
+    def history(locks: Locks, name: str) -> Coroutine[Any, Any, None]:
         async def job() -> None:
             began.append(name)
             await checkpoint()
@@ -117,7 +117,7 @@ async def test_cancelled_at_every_point(
     async with connect(url) as locks, connect(url) as others:
         for k in range(1, 100):
             name = f"point {k}"
-            outcome = await cut(story(locks, name), k, late=late)
+            outcome = await cut(history(locks, name), k, late=late)
             assert outcome.error is None
             # What a cancelled request was granted is withdrawn behind it; the mark of a
             # period before the lock of its job.

@@ -17,8 +17,8 @@ from aiorwlock_remote.testing.checker import check_history
 from tests.backends.redis.connections import eventually
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, waits
 from tests.faults.register import Register
-from tests.faults.shared_store import WorkerProcesses
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import FourWorkers
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
 from tests.servers.cluster import Cluster
@@ -50,8 +50,8 @@ def test_a_node_is_replaced_while_four_processes_lock(
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     old = cluster.owner(SHARED)
-    with Fleet(f"{cluster.url}?{QUICK}", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, lease=1.0)
+    with WorkerPool(f"{cluster.url}?{QUICK}", tmp_path) as pool:
+        workers = FourWorkers(pool, lease=1.0)
         workers.start()
         workers.goes_on("begun")
         strike(old, how)
@@ -75,8 +75,8 @@ def test_the_slot_moves_while_four_processes_lock(
     cluster: Cluster, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """From node to node, with all its keys, also slowly; nobody is let in twice."""
-    with Fleet(cluster.url, tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, lease=1.0)
+    with WorkerPool(cluster.url, tmp_path) as pool:
+        workers = FourWorkers(pool, lease=1.0)
         workers.start()
         for node in islice(cycle(cluster.servers[:3]), 12):
             time.sleep(0.2)

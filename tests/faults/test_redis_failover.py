@@ -18,8 +18,8 @@ from tests.faults.failovers import BAR, Connect, by_client, by_url, planned_fail
 from tests.faults.failovers import KEPT as REPLICATED
 from tests.faults.redis_waits import KEPT, UNAWARE, renewed, take_turn, waits
 from tests.faults.register import Register
-from tests.faults.shared_store import WorkerProcesses
-from tests.faults.workers import Fleet
+from tests.faults.shared_store import FourWorkers
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.loops import one_each
 from tests.servers.fix_redis import StartSentinels
@@ -52,8 +52,8 @@ def test_while_four_processes_lock(
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
     old = group.primary
-    with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, lease=LEASE)
+    with WorkerPool(f"{group.url}?{QUICK}", tmp_path) as pool:
+        workers = FourWorkers(pool, lease=LEASE)
         workers.start()
         workers.goes_on("begun")
         if how == "lost writes":
@@ -83,21 +83,21 @@ def test_two_hold_and_the_fence_tells_them_apart(
 ) -> None:
     """Who holds by a lost write works on; without fences he does so between others."""
     old = group.primary
-    with Fleet(f"{group.url}?{QUICK}", tmp_path) as fleet:
-        workers = WorkerProcesses(fleet, lease=60, writes=1.0)
-        fleet.halt()
+    with WorkerPool(f"{group.url}?{QUICK}", tmp_path) as pool:
+        workers = FourWorkers(pool, lease=60, writes=1.0)
+        pool.halt()
         workers.start(fenced=fenced)
         cut_off(old)
-        fleet.go_on()
+        pool.go_on()
         workers.takes_turns(50)
-        fleet.halt()
-        until(lambda: len(inside(fleet.history())) == 1, "one stays inside")
-        (first,) = inside(fleet.history())
+        pool.halt()
+        until(lambda: len(inside(pool.history())) == 1, "one stays inside")
+        (first,) = inside(pool.history())
         old.kill()
         group.await_another(old)
-        until(lambda: len(inside(fleet.history())) == 2, "another one enters", 60)
-        fleet.go_on()
-        until(lambda: first not in inside(fleet.history()), "the first goes on")
+        until(lambda: len(inside(pool.history())) == 2, "another one enters", 60)
+        pool.go_on()
+        until(lambda: first not in inside(pool.history()), "the first goes on")
         workers.takes_turns(50)
         events = workers.end()
     verdict = check_history(events)

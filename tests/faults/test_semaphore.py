@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.testing.history import Died, Event, Granted, Lost, Releasing, now
-from tests.faults.shared_store import LOOPS, WorkerProcesses
+from tests.faults.shared_store import LOOPS, FourWorkers
 from tests.faults.store_outages import Outage
-from tests.faults.workers import Fleet
+from tests.faults.workers import WorkerPool
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -60,8 +60,8 @@ def test_never_more_holders_than_permits(
     site: tuple[str, Outage], tmp_path: Path
 ) -> None:
     url, outage = site
-    with Fleet(url, tmp_path, "tests.faults.permit_holder") as fleet:
-        workers = WorkerProcesses(fleet)
+    with WorkerPool(url, tmp_path, "tests.faults.permit_holder") as pool:
+        workers = FourWorkers(pool)
 
         def others_enter(but: str = "", seconds: float = PATIENCE) -> None:
             since = now()
@@ -75,27 +75,27 @@ def test_never_more_holders_than_permits(
             # A process that is stopped within a transaction of SQLite locks everybody
             # out for as long. It is stopped at another moment then.
             for _ in range(4 if url.startswith("sqlite") else 0):
-                with fleet.paused(name), suppress(TimeoutError):
+                with pool.paused(name), suppress(TimeoutError):
                     time.sleep(1.5 * LEASE)
                     others_enter(name, 10.0)
                     return
-            with fleet.paused(name):
+            with pool.paused(name):
                 time.sleep(1.5 * LEASE)
                 others_enter(name)
 
         for loop in LOOPS:
-            fleet.start(loop=loop, lease=LEASE, limit=LIMIT)
+            pool.start(loop=loop, lease=LEASE, limit=LIMIT)
         for _ in range(2):
             others_enter()
-            fleet.kill(fleet.names[0])
-            fleet.start(lease=LEASE, limit=LIMIT)
-            stop_past_its_lease(fleet.names[1])
+            pool.kill(pool.names[0])
+            pool.start(lease=LEASE, limit=LIMIT)
+            stop_past_its_lease(pool.names[1])
             with outage():
                 time.sleep(0.5 * LEASE)
         others_enter()
-        for name in fleet.names:
-            fleet.kill(name)
-        events = fleet.history()
+        for name in pool.names:
+            pool.kill(name)
+        events = pool.history()
     assert most_at_once(events) == LIMIT
     fences = [event.fence for event in events if isinstance(event, Granted)]
     assert len(set(fences)) == len(fences)
@@ -104,11 +104,11 @@ def test_never_more_holders_than_permits(
 def test_the_judge_sees_a_greater_limit(tmp_path: Path) -> None:
     """Control: processes that allow themselves one holder more."""
     url = f"sqlite:///{tmp_path}/locks.db"
-    with Fleet(url, tmp_path, "tests.faults.permit_holder") as fleet:
-        workers, since = WorkerProcesses(fleet), now()
+    with WorkerPool(url, tmp_path, "tests.faults.permit_holder") as pool:
+        workers, since = FourWorkers(pool), now()
         for _ in range(2):
-            fleet.start(limit=LIMIT + 1)
+            pool.start(limit=LIMIT + 1)
         until(lambda: len(workers.granted(since)) > 50, "fifty permits", PATIENCE)
-        for name in fleet.names:
-            fleet.kill(name)
-        assert most_at_once(fleet.history()) > LIMIT
+        for name in pool.names:
+            pool.kill(name)
+        assert most_at_once(pool.history()) > LIMIT

@@ -11,7 +11,7 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.testing.checker import check_history
 from aiorwlock_remote.testing.history import Event, Granted, Refused
 from tests.faults.several import LOCKS, TYPE
-from tests.faults.workers import Fleet
+from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
 from tests.servers.redis import RedisServer
 
@@ -37,11 +37,11 @@ async def held(url: str) -> list[str]:
 
 def run_workers(url: str, folder: Path, **plan: float | str) -> list[Event]:
     """What four processes of ten tasks have made of it."""
-    with Fleet(url, folder, program="tests.faults.several") as fleet:
+    with WorkerPool(url, folder, program="tests.faults.several") as pool:
         for loop in LOOPS:
-            fleet.start(loop=loop, **plan)
-        fleet.join()
-        return fleet.history()
+            pool.start(loop=loop, **plan)
+        pool.join()
+        return pool.history()
 
 
 def test_a_thousand_random_choices_of_eight(

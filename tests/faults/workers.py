@@ -43,7 +43,7 @@ class HistoryTail:
                     yield line
 
 
-class Fleet:
+class WorkerPool:
     """Workers on one store and one history folder."""
 
     def __init__(

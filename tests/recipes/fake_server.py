@@ -1,4 +1,4 @@
-"""Locks whose scripts are real, and whose clock and connections are a story's.
+"""Locks whose scripts are real, and whose clock and connections are a history's.
 
 The scripts run at a server as they are, but their time is given, and they record their
 messages: the history brings each message to its subscribers.
@@ -58,7 +58,7 @@ end
 
 
 class Server:
-    """One server, at the story's time. ``mood``: how it refuses, or ""."""
+    """One server, at the history's time. ``mood``: how it refuses, or ""."""
 
     scripts: tuple[Script, ...]
     """All that are run; the first is refused when it is out of memory."""
@@ -265,7 +265,7 @@ class Line:
                 continue
 
     def subscribe(self, channel: bytes) -> None:
-        raise NotImplementedError  # no story needs it
+        raise NotImplementedError  # no history needs it
 
 
 class Batches:

@@ -1,4 +1,4 @@
-"""A mutex set of stories, and what its scripts may do to it."""
+"""A mutex set of histories, and what its scripts may do to it."""
 
 from __future__ import annotations
 

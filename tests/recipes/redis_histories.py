@@ -1,4 +1,4 @@
-"""What happens in the stories of locks at a server of Redis, whatever the lock."""
+"""What happens in the histories of locks at a server of Redis, whatever the lock."""
 
 from __future__ import annotations
 

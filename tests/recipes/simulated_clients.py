@@ -1,4 +1,4 @@
-"""Processes that use one lock, and the users in them, at a time of a story's."""
+"""Processes that use one lock, and the users in them, at a time of a history's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Asked(Protocol):
 
 
 class Lines:
-    """For a store whose connections are acted."""
+    """For a store with fake connections."""
 
     off_loop = True
 

@@ -446,7 +446,7 @@ async def test_cancelled_at_every_point(
         await checkpoint()
         held.check()
 
-    async def story() -> None:
+    async def history() -> None:
         await locks.lead("scheduler", work)
         async with locks.leader("scheduler") as leader:
             await leader.elected()
@@ -456,7 +456,7 @@ async def test_cancelled_at_every_point(
         async with anyio.create_task_group() as group:
             if held is not None:
                 group.start_soon(_release_soon, held)
-            outcome = await by_scope(story(), k, late=late)
+            outcome = await by_scope(history(), k, late=late)
         assert outcome.error is None
         mutex = rival.mutex(*NAME)
         await (await mutex.acquire(timeout=20)).release()

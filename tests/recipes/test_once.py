@@ -447,12 +447,12 @@ async def test_cancelled_at_every_point(
         job, other = Job(), Job()
         ended = False
 
-        async def story(job: Job = job) -> None:
+        async def history(job: Job = job) -> None:
             nonlocal ended
             await locks.once("report", job, **terms)
             ended = True
 
-        outcome = await by_scope(story(), k, late=late)
+        outcome = await by_scope(history(), k, late=late)
         assert outcome.error is None
         await wait_until(lambda: is_free(rival), 20)
         ran = await rival.once("report", other, **terms)

@@ -1,4 +1,4 @@
-"""Scenes that the story of the mutex set led to."""
+"""Cases that the random histories of the mutex set have found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who believes to have a mutex of a set has it, and nothing stays: in any order.
 
 The scripts are real, and so is all that runs in a process; what reaches the server and
-what comes back, time, the turns of the loop and of the keepers are the story's own.
+what comes back, time, the turns of the loop and of the keepers are the history's own.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ async def test_grants_are_at_the_replica_when_they_are_returned(pair: Pair) -> N
                 assert at_replica == score(pair.primary, held.name) != 0
 
 
-@pytest.mark.only_on("trio", "test_replicas.py has asyncio")
+@pytest.mark.only_on("trio", "test_replica_acks.py has asyncio")
 async def test_too_few_replicas(pair: Pair) -> None:
     """Every way in is refused, what was granted is free again; what is held stays."""
     async with proxies(pair.url) as pool:

@@ -1,6 +1,6 @@
 """Nobody is beside a writer of a pair of keys, and nothing stays: in any order.
 
-As the story of the mutex set (``test_set_story``), with other scripts.
+As the histories of the mutex set (``test_set_random_histories``), with other scripts.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def lock_of(locks: Locks, kind: str) -> AnyLock:
 def in_turn(kind: str) -> History:
     """Wait for another to leave, hold, release, again."""
 
-    async def story(locks: Locks, free: Free, _: Raised) -> None:
+    async def history(locks: Locks, free: Free, _: Raised) -> None:
         lock = lock_of(locks, kind)
         free()
         async with lock.acquire(timeout=30):
@@ -42,13 +42,13 @@ def in_turn(kind: str) -> History:
         async with lock:
             await checkpoint()
 
-    return story
+    return history
 
 
 def alone(kind: str) -> History:
     """The same with nobody in the way: ``await`` instead of ``async with``."""
 
-    async def story(locks: Locks, free: Free, _: Raised) -> None:
+    async def history(locks: Locks, free: Free, _: Raised) -> None:
         lock = lock_of(locks, kind)
         free()
         held = await lock.acquire()
@@ -60,7 +60,7 @@ def alone(kind: str) -> History:
         if held_or_none is not None:
             await held_or_none.release()
 
-    return story
+    return history
 
 
 async def several(locks: Locks, free: Free, _: Raised) -> None:
@@ -144,8 +144,8 @@ async def settled(*all_locks: Locks) -> None:
             await locks.mutex(*name).info()
 
 
-#: By name: the story, and how another process holds the lock at its beginning.
-STORIES: dict[str, tuple[History, str | None]] = {
+#: By name: the history, and how another process holds the lock at its beginning.
+HISTORIES: dict[str, tuple[History, str | None]] = {
     **{f"{kind} in turn": (in_turn(kind), "mutex") for kind in KINDS},
     **{f"{kind} alone": (alone(kind), None) for kind in KINDS},
     "several": (several, "mutex"),

@@ -30,13 +30,13 @@ class Outcome:
 class Cut(Protocol):
     """Drives a coroutine and cuts it off; ``late``: as ``CancelAt``."""
 
-    async def __call__(self, story: Coro, k: int, *, late: bool) -> Outcome: ...
+    async def __call__(self, history: Coro, k: int, *, late: bool) -> Outcome: ...
 
 
-async def by_scope(story: Coro, k: int, *, late: bool) -> Outcome:
+async def by_scope(history: Coro, k: int, *, late: bool) -> Outcome:
     """An anyio scope cancelled at the k-th suspension."""
     scope, error = anyio.CancelScope(), None
-    cut = CancelAt(story, k, scope.cancel, late=late)
+    cut = CancelAt(history, k, scope.cancel, late=late)
     with scope:
         try:
             await cut
@@ -48,14 +48,14 @@ async def by_scope(story: Coro, k: int, *, late: bool) -> Outcome:
 def natively(times: int) -> Cut:
     """``Task.cancel()``, so many times, at the k-th suspension."""
 
-    async def cut_off(story: Coro, k: int, *, late: bool) -> Outcome:
+    async def cut_off(history: Coro, k: int, *, late: bool) -> Outcome:
         loop = asyncio.get_running_loop()
 
         def cancel() -> None:
             for _ in range(times):
                 loop.call_soon(task.cancel)
 
-        cut = CancelAt(story, k, cancel, late=late)
+        cut = CancelAt(history, k, cancel, late=late)
 
         async def run() -> None:
             await cut
@@ -68,12 +68,12 @@ def natively(times: int) -> Cut:
     return cut_off
 
 
-async def by_timeout(story: Coro, k: int, *, late: bool) -> Outcome:
+async def by_timeout(history: Coro, k: int, *, late: bool) -> Outcome:
     """``asyncio.timeout`` that runs out at the k-th suspension."""
     error: BaseException | None = None
     timeout = asyncio.timeout(None)
     loop = asyncio.get_running_loop()
-    cut = CancelAt(story, k, lambda: timeout.reschedule(loop.time()), late=late)
+    cut = CancelAt(history, k, lambda: timeout.reschedule(loop.time()), late=late)
     try:
         async with timeout:
             await cut

@@ -16,8 +16,8 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, Locks, connect
 from tests.runtime.cancel_fuzz import (
+    HISTORIES,
     NAME,
-    STORIES,
     Free,
     History,
     Raised,
@@ -60,14 +60,14 @@ def store(
 
 
 async def cut_everywhere(
-    store: Open, story: History, in_the_way: str | None, cut: Cut, *, late: bool
+    store: Open, history: History, in_the_way: str | None, cut: Cut, *, late: bool
 ) -> None:
-    """Tell the story once for each of its suspensions."""
+    """Tell the history once for each of its suspensions."""
     async with store() as locks, store() as others:
         for k in range(1, TRIALS):
             raised: list[Mine] = []
             async with somebody(others, in_the_way) as free:
-                outcome = await cut(story(locks, free, raised), k, late=late)
+                outcome = await cut(history(locks, free, raised), k, late=late)
             await settled(others, locks)
             await nothing_left(locks)
             assert outcome.error is (raised[0] if raised else None)
@@ -80,11 +80,11 @@ async def cut_everywhere(
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", HISTORIES)
 async def test_scope_cancelled_at_every_suspension(
     store: Open, name: str, late: bool
 ) -> None:
-    await cut_everywhere(store, *STORIES[name], by_scope, late=late)
+    await cut_everywhere(store, *HISTORIES[name], by_scope, late=late)
 
 
 @pytest.mark.only_on("asyncio", "its own cancellation")
@@ -92,11 +92,11 @@ async def test_scope_cancelled_at_every_suspension(
 @pytest.mark.parametrize(
     "cut", [natively(1), natively(2), by_timeout], ids=["once", "twice", "timeout"]
 )
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", HISTORIES)
 async def test_task_cancelled_at_every_suspension(
     store: Open, name: str, cut: Cut, late: bool
 ) -> None:
-    await cut_everywhere(store, *STORIES[name], cut, late=late)
+    await cut_everywhere(store, *HISTORIES[name], cut, late=late)
 
 
 kept: list[Held] = []

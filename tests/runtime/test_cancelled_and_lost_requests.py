@@ -19,7 +19,7 @@ from aiorwlock_remote.backends.memory import MemoryStore
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.runtime.cancel_fuzz import NAME, OTHERS, STORIES, Free, somebody
+from tests.runtime.cancel_fuzz import HISTORIES, NAME, OTHERS, Free, somebody
 from tests.runtime.cut_off import Cut, by_scope, natively
 
 pytestmark = [
@@ -92,10 +92,10 @@ async def answered_later(link: FaultyLink) -> AsyncIterator[None]:
     link.let_through()
 
 
-async def run_history(story: Coroutine[Any, Any, None]) -> None:
-    """The story, whatever is said of the store in it."""
+async def run_history(history: Coroutine[Any, Any, None]) -> None:
+    """The history, whatever is said of the store in it."""
     try:
-        await story
+        await history
     except* LockError:
         pass
 
@@ -110,11 +110,11 @@ async def run_history(story: Coroutine[Any, Any, None]) -> None:
     ids=["scope", "task"],
 )
 @pytest.mark.parametrize(("heard", "ends"), FATES)
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", HISTORIES)
 async def test_no_lock_is_held_by_no_one(
     name: str, cut: Cut, ends: Fate, *, heard: bool, late: bool
 ) -> None:
-    story, in_the_way = STORIES[name]
+    history, in_the_way = HISTORIES[name]
     store = FaultyMemory(pace=PACE)
     async with store.connect(lease=LEASE) as locks, store.connect_rival() as near:
         for k in range(1, TRIALS):
@@ -125,7 +125,7 @@ async def test_no_lock_is_held_by_no_one(
                     free()
 
                 async with answered_later(store.link):
-                    run_so_far = run_history(story(locks, begin, []))
+                    run_so_far = run_history(history(locks, begin, []))
                     outcome = await cut(run_so_far, k, late=late)
             store.link.fate = lambda _: Fate.PASS
             for each in (NAME, *OTHERS):

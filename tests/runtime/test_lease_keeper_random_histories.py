@@ -42,7 +42,7 @@ NOBODYS_THREAD = threading.Thread()
 
 
 class FakeLoop:
-    """A clock, an event loop and a renewer that do what the story says."""
+    """A clock, an event loop and a renewer that do what the history says."""
 
     def __init__(self) -> None:
         self.clock = StandingClock()
@@ -179,5 +179,5 @@ class LeaseKeeperStateMachine(RuleBasedStateMachine):
                 assert planned <= end + SLOT_SECONDS
 
 
-TestStory = LeaseKeeperStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(200), stateful_step_count=40)
+TestHistories = LeaseKeeperStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(200), stateful_step_count=40)

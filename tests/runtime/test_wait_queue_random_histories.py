@@ -274,8 +274,8 @@ class PushedWaitQueueStateMachine(WaitQueueStateMachine):
         self._sort()
 
 
-TestStory = WaitQueueStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(130), stateful_step_count=30)
+TestHistories = WaitQueueStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(130), stateful_step_count=30)
 
-TestPushedStory = PushedWaitQueueStateMachine.TestCase
-TestPushedStory.settings = settings(max_examples=many(130), stateful_step_count=30)
+TestPushedHistories = PushedWaitQueueStateMachine.TestCase
+TestPushedHistories.settings = settings(max_examples=many(130), stateful_step_count=30)

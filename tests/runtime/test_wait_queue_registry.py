@@ -64,7 +64,7 @@ async def test_idle_queues_are_forgotten() -> None:
             assert len(queues._queues) <= MAX_IDLE_QUEUES
 
 
-class Teller:
+class AnsweringStore:
     """A store that wakes nobody and says when each side is to look again."""
 
     pace = PollPolicy(poll_min=600, poll_max=600, entry_ttl=1800)
@@ -105,10 +105,10 @@ class Teller:
 
 
 @asynccontextmanager
-async def wait_queue_with_store() -> AsyncIterator[tuple[Teller, WaitQueue]]:
+async def wait_queue_with_store() -> AsyncIterator[tuple[AnsweringStore, WaitQueue]]:
     """One wait queue at such a store."""
     async with connect("memory://") as locks:
-        store = Teller()
+        store = AnsweringStore()
         event_loop = locks._session.loop
         client = StoreClient(event_loop, StoreSettings("here"))
         client.store = store  # type: ignore[assignment]
@@ -117,7 +117,9 @@ async def wait_queue_with_store() -> AsyncIterator[tuple[Teller, WaitQueue]]:
         queues.close()
 
 
-def joined(queue: WaitQueue, mode: Mode, store: Teller, seconds: float) -> TaskWaiter:
+def joined(
+    queue: WaitQueue, mode: Mode, store: AnsweringStore, seconds: float
+) -> TaskWaiter:
     """Somebody who waits, and whose side is to look again after so long."""
     store.waits(mode, seconds)
     waiter = TaskWaiter(Claim(f"{mode}er", None), Policy.FAIR)
@@ -125,22 +127,22 @@ def joined(queue: WaitQueue, mode: Mode, store: Teller, seconds: float) -> TaskW
     return waiter
 
 
-def leaves(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+def leaves(queue: WaitQueue, reader: TaskWaiter, store: AnsweringStore) -> None:  # noqa: ARG001
     queue.leave(reader, Mode.READ)
 
 
-def gets_in(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+def gets_in(queue: WaitQueue, reader: TaskWaiter, store: AnsweringStore) -> None:  # noqa: ARG001
     store.grants(reader)
 
 
-def waits_longer(queue: WaitQueue, reader: TaskWaiter, store: Teller) -> None:  # noqa: ARG001
+def waits_longer(queue: WaitQueue, reader: TaskWaiter, store: AnsweringStore) -> None:  # noqa: ARG001
     store.waits(Mode.READ, 300)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("reader_does", [leaves, gets_in, waits_longer])
 async def test_the_mode_that_is_due_later_is_sent_too(
-    reader_does: Callable[[WaitQueue, TaskWaiter, Teller], None],
+    reader_does: Callable[[WaitQueue, TaskWaiter, AnsweringStore], None],
 ) -> None:
     """The reader was due first, and what it does then is its own affair."""
     async with wait_queue_with_store() as (store, queue):

@@ -4,6 +4,10 @@ The times are the world's. A holder believes in its grant at the moments when
 ``held.check()`` did not raise; so from its first to its last such moment nobody else
 may have believed in a grant that excludes it, and an access with a smaller fence than
 an earlier one is an error, whoever makes it.
+
+``check_history`` (``testing/checker``) cannot judge these runs: the times of its events
+are of one clock that all processes share, and here each process's clock has an origin
+and a speed of its own.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 
@@ -34,6 +35,20 @@ SEEDS = {
 PART = 50
 """Seeds of one test."""
 MAX_SEEDS_TO_FIND = 200
+FINDING_SEEDS = {
+    "who_is_cancelled_keeps_its_grant": 66,
+    "an_expired_lease_is_valid": 111,
+    "uncertain_requests_are_not_withdrawn": 54,
+    "a_renewal_counts_from_its_reply": 122,
+    "a_failed_renewal_counts": 35,
+    "failed_clean_up_is_not_repeated": 193,
+    "a_message_counts_from_its_arrival": 31,
+    "a_script_does_not_compare_the_ticket": 125,
+    "a_call_does_not_follow_its_slot": 20,
+    "a_former_primary_is_believed": 21,
+}
+"""The seed that found a fault last time, if not one of the first: it is tried first.
+Any other will do as well."""
 
 
 def parts() -> Iterator[tuple[str, range]]:
@@ -64,10 +79,9 @@ def test_every_seed_keeps_the_promises(kind: str, seeds: range) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), list(planted_faults()))
 def test_a_planted_fault_is_found(kind: str, name: str) -> None:
+    seeds = chain([FINDING_SEEDS.get(name, 0)], range(MAX_SEEDS_TO_FIND))
     with PLANTED[kind][name]():
-        assert any(
-            simulate(seed, kind).world.failures for seed in range(MAX_SEEDS_TO_FIND)
-        )
+        assert any(simulate(seed, kind).world.failures for seed in seeds)
 
 
 STORIES = """

@@ -5,6 +5,11 @@ memory: events are judged together with those of the last ``KEEP`` seconds, and 
 dropped, except the grant with the highest fence of each name. It ends when there is a
 file ``DIR/end`` and nothing is left to read.
 
+It is no third set of rules: ``check_history`` (``testing/checker``) judges each part of
+the history. Added here are what a growing history needs, the limit of semaphores,
+fairness, and which faults excuse a violation. The Go judge (``tests/judge``) searches
+for a linear order, and could not do so for hours of events.
+
 Judged: exclusion, fence order, isolation of the accesses that the fenced register
 accepted (``check_history``); the limit and the fences of semaphores; fairness. A fault
 that is beyond what the store promises is judged by the fence only: two holders at a
@@ -162,7 +167,7 @@ class Judge:
         self.compared = 0
         self.most_passed = 0
         self.faults = faults
-        self._stories: defaultdict[str, dict[str, AttemptHistory]] = defaultdict(dict)
+        self._histories: defaultdict[str, dict[str, AttemptHistory]] = defaultdict(dict)
         self._seen_until = 0
         self._fair_until = 0
         self._later: list[Event] = []
@@ -183,7 +188,7 @@ class Judge:
     def _hear(self, event: Event) -> None:
         if isinstance(event, Died):
             return
-        self._stories[event.resource].setdefault(event.holder, AttemptHistory()).add(
+        self._histories[event.resource].setdefault(event.holder, AttemptHistory()).add(
             event
         )
         self._seen_until = max(self._seen_until, event.at)
@@ -231,8 +236,8 @@ class Judge:
         }
 
     def _kept(self) -> Iterator[Event]:
-        for stories in self._stories.values():
-            for story in stories.values():
+        for histories in self._histories.values():
+            for story in histories.values():
                 yield from story.events
 
     def _found(self, kind: str, resource: str, text: str) -> None:
@@ -254,8 +259,8 @@ class Judge:
         if entered := _ENTERED.search(text):
             return self.faults.excuses(round(float(entered[1]) * SECOND))
         if came := _CAME_AFTER.fullmatch(text):
-            stories = self._stories[resource]
-            new, old = (stories[holder].granted for holder in came.groups())
+            histories = self._histories[resource]
+            new, old = (histories[holder].granted for holder in came.groups())
             assert new is not None
             assert old is not None
             if new.asked_at <= old.at:
@@ -270,7 +275,7 @@ class Judge:
             isinstance(event, Granted)
             and (event.mode, event.fence) == ("R", new.fence)
             and event.at < old.at
-            for story in self._stories[new.resource].values()
+            for story in self._histories[new.resource].values()
             for event in story.events
         )
 
@@ -282,7 +287,7 @@ class Judge:
         # Whoever asked before has been granted by then, or is not counted.
         until = self._seen_until - round(KEEP / 2 * SECOND)
         for name in FAIR:
-            granted = [s.granted for s in self._stories[name].values() if s.granted]
+            granted = [s.granted for s in self._histories[name].values() if s.granted]
             granted.sort(key=attrgetter("at"))
             times = [grant.at for grant in granted]
             for place, grant in enumerate(granted):
@@ -299,14 +304,14 @@ class Judge:
 
     def _drop(self) -> None:
         horizon = self._seen_until - round(KEEP * SECOND)
-        for stories in self._stories.values():
-            settled = {h: s for h, s in stories.items() if s.settled(horizon)}
+        for histories in self._histories.values():
+            settled = {h: s for h, s in histories.items() if s.settled(horizon)}
             granted = [story.granted for story in settled.values() if story.granted]
             if granted:
                 highest = max(granted, key=attrgetter("fence", "mode")).holder
                 del settled[highest]
             for holder in settled:
-                del stories[holder]
+                del histories[holder]
 
 
 def _of_permits(event: Event) -> bool:

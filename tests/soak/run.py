@@ -19,7 +19,7 @@ import anyio
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.testing.history import Granted, decode_event, now
-from tests.faults.workers import ROOT, Fleet, HistoryTail
+from tests.faults.workers import ROOT, HistoryTail, WorkerPool
 from tests.soak import names
 from tests.soak.counts import operations, totals
 from tests.soak.faults import Fault, stopped
@@ -129,7 +129,9 @@ class Soak:
         self._history = folder / "history"
         (self._history / "tickets").mkdir(parents=True)
         self._log = (folder / "faults.jsonl").open("ab", buffering=0)
-        self._fleet = Fleet(site.url, self._history, "tests.soak.process", site.before)
+        self._fleet = WorkerPool(
+            site.url, self._history, "tests.soak.process", site.before
+        )
         self._tail = HistoryTail(self._history)
         self._places: dict[int, str] = {}
         self._started = 0

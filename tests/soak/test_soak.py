@@ -98,10 +98,10 @@ def held(
     yield Released(*who, until, until, True)
 
 
-def judged(folder: Path, *stories: Iterator[Event], faults: str = "") -> Judge:
+def judged(folder: Path, *histories: Iterator[Event], faults: str = "") -> Judge:
     (folder / "faults.jsonl").write_text(faults)
     judge = Judge(FaultLog(folder / "faults.jsonl", 2.0))
-    for story in stories:
+    for story in histories:
         judge.read(map(encode_event, story), 1000 * SECOND)
         judge.judge()
     return judge

@@ -20,7 +20,7 @@ Planted = Callable[[], AbstractContextManager[Any]]
 PLANTED: dict[str, Planted] = {}
 IN_LUA = {
     "a_reader_passes_a_waiting_writer": (
-        "if policy == 'reader' or not turn.writer_waits() then return true end",
+        "if policy == 'reader' or not admission.writer_waits() then return true end",
         "if true then return true end",
     )
 }

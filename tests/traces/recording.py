@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiorwlock_remote.core.commands import Reply
-from tests.faults.workers import Fleet
+from tests.faults.workers import WorkerPool
 from tests.traces import redis, sqlite, swaps
 from tests.traces.history import Request, read_journal
 from tests.traces.replay import (
@@ -61,11 +61,11 @@ def record(url: str, folder: Path, *, port: int = 0, **plan: Any) -> Recording: 
     workers.
     """
     folder.mkdir()
-    with Fleet(url, folder, "tests.traces.worker") as fleet:
-        names = [fleet.start(loop=loop, **plan) for loop in LOOPS]
+    with WorkerPool(url, folder, "tests.traces.worker") as pool:
+        names = [pool.start(loop=loop, **plan) for loop in LOOPS]
         time.sleep(KILLED_AFTER)
-        fleet.kill(names[0])
-        fleet.join()
+        pool.kill(names[0])
+        pool.join()
     return read_recording(url, folder, port)
 
 

@@ -116,6 +116,9 @@ def watched(script: Script, fault: str = "") -> Script:
         text = text.replace(old, new)
     if fault:
         sound, broken = IN_LUA[fault]
+        # A semaphore has no readers, so its scripts do not have the text.
+        known = sound in text or script.name.startswith("permit")
+        assert known, f"{script.name} has changed: {sound}"
         text = text.replace(sound, broken)
     places = text.count("'SPUBLISH'")
     assert places > 0, f"{script.name} calls nobody"

@@ -162,7 +162,8 @@ def replay_one(request: Request, rules: Rules) -> Reply | None:
         step = _check_calls(step, request, request.called)
     step = _with_stored_fence(step, request, rules)
     _check_state(State(step.record, step.seat), request.after, rules)
-    expected = with_stored_fences(replace(step, reply=answer), request.after.record)
+    record = request.after.record
+    expected = answer if record is None else with_stored_fences(answer, record)
     if request.reply is not None:
         _check_reply(expected, request.reply, rules)
     return expected

@@ -32,7 +32,7 @@ from tests.traces.abstraction import (
     unmodelled,
 )
 from tests.traces.history import Request, State
-from tests.traces.stories import CLIENTS, tell
+from tests.traces.random_histories import CLIENTS, tell
 from tests.traces.tla import module_of, tla
 
 NOW = 1_000_000

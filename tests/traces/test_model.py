@@ -7,7 +7,7 @@ import pytest
 from tests.traces.abstraction import ModelStep, sample
 from tests.traces.faults import PLANTED
 from tests.traces.history import Request
-from tests.traces.stories import CLIENTS, tell
+from tests.traces.random_histories import CLIENTS, tell
 from tests.traces.tla import Verdict, validate
 
 pytestmark = pytest.mark.slow
@@ -22,11 +22,11 @@ def _steps(story: list[Request]) -> list[ModelStep]:
 @pytest.fixture(scope="module")
 def verdict() -> Verdict:
     """Of the sound histories, then of one with each fault: one run of TLC."""
-    stories = [tell(seed, LENGTH) for seed in SOUND]
+    histories = [tell(seed, LENGTH) for seed in SOUND]
     for plant in PLANTED.values():
         with plant():
-            stories.append(tell(1, LENGTH))
-    return validate(list(map(_steps, stories)))
+            histories.append(tell(1, LENGTH))
+    return validate(list(map(_steps, histories)))
 
 
 def test_histories_of_the_core_are_behaviours_of_the_model(verdict: Verdict) -> None:

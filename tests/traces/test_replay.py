@@ -11,6 +11,7 @@ from aiorwlock_remote.core.commands import Acquire, Granted, Release, Released
 from aiorwlock_remote.core.value import replace
 from tests.traces.faults import PLANTED
 from tests.traces.history import Journal, Request, State, read_journal
+from tests.traces.random_histories import tell
 from tests.traces.replay import (
     CASSANDRA,
     POSTGRESQL,
@@ -22,7 +23,6 @@ from tests.traces.replay import (
     replay,
     same_state,
 )
-from tests.traces.stories import tell
 
 LENGTH = 60
 

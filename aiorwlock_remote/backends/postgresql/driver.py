@@ -19,7 +19,6 @@ from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.errors import Failure, PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA, Options
 from aiorwlock_remote.backends.postgresql.statements import (
-    BoundStatement,
     check_tables,
     look_statement,
     statement,
@@ -244,17 +243,16 @@ class PostgresqlExecutor(DriverExecutor):
         ]
 
     async def look(self, values: Values, connection: Connection) -> StoredRow:
-        fetch = partial(
-            _fetch, look_statement(self.driver.options.schema), values, connection
-        )
+        bound = look_statement(self.driver.options.schema)
+        fetch = partial(connection.fetchrow, bound.text, *bound.pick(values))
         return stored_row_of(await retry_on_conflict(fetch, errors.is_contention))
 
-    async def swap(self, values: Values, connection: Connection) -> StoredRow:
+    def swap(self, values: Values, connection: Connection) -> Awaitable[StoredRow]:
         if not (values.get("wakes") or values.get("ear")):
-            return await self._swap(values, connection)
+            return self._swap(values, connection)
         # ``wakes`` and ``ear`` are the processes to notify, see ``TableCas``.
         silent = {**values, "wakes": (), "ear": None}
-        return await self._notifying(
+        return self._notifying(
             partial(self._swap, values, connection),
             partial(self._swap, silent, connection),
         )
@@ -287,7 +285,7 @@ class PostgresqlExecutor(DriverExecutor):
             skips=bool(values.get("crowded")),
         )
         try:
-            row = await _fetch(bound, values, connection)
+            row = await connection.fetchrow(bound.text, *bound.pick(values))
         except PostgresError as exc:
             if errors.code_of(exc) not in errors.REFUSED:
                 raise
@@ -345,10 +343,6 @@ class PostgresqlExecutor(DriverExecutor):
                 log, "notify_queue_full", server=self._where, hint=QUEUE_FULL_HINT
             )
         return result
-
-
-async def _fetch(bound: BoundStatement, values: Values, connection: Connection) -> Row:
-    return await connection.fetchrow(bound.text, *bound.pick(values))
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:

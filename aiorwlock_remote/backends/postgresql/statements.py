@@ -110,7 +110,8 @@ def swap_statement(
         done += f" {statement('wake').replace('{news}', news)}"
     unlocked, if_unlocked, refused = "", "", "false"
     if skips and made:
-        unlocked, if_unlocked = statement("unlocked", schema), statement("if_unlocked")
+        unlocked = f"{statement('unlocked', schema)}\n"
+        if_unlocked = statement("if_unlocked")
         refused = statement("refused_or_locked")
     parts = [
         statement("change" if made else "make", schema)

@@ -24,7 +24,7 @@ LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 
 -- name: change
-WITH {unlocked} kept AS (
+WITH {unlocked}kept AS (
   UPDATE {schema}doormans AS d
   SET active_readers = :n_readers::text, has_pending_writer = :n_waits::integer <> 0,
     pending_writer = :n_writer::varchar, updated_at = clock_timestamp(),

@@ -73,7 +73,7 @@ class DriverExecutor(ABC):
             BackendError, ConfigurationError: The server or a table is unsuitable.
         """
 
-    async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
+    def swap(self, values: Values, connection: Any) -> Awaitable[StoredRow]:  # noqa: ANN401 - the driver's
         """Carry out a swap with the parameters ``values``.
 
         Return whether it was done; if it was refused, also what is stored.

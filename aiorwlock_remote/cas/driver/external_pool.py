@@ -114,6 +114,9 @@ class BorrowedConnections(Generic[C]):
         return connection
 
     async def give_back(self, connection: C) -> None:
+        if not self._driver.is_healthy(connection):
+            await self.drop(connection)  # not every pool would notice
+            return
         with self._returning(connection, usable=True):
             mode = self._pool.return_mode
             if mode is ReturnMode.AWAITED:

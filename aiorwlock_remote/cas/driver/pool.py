@@ -292,62 +292,25 @@ class ConnectionPool(Generic[C]):
             self._driver.abort(connecting.result())
 
 
-# A timer for each call would be dear: a loop keeps cancelled timers, in order, until
-# their time has come or until they are most of its timers
-# (test_a_call_costs_neither_a_task_nor_a_timer).
-class CallTimeouts(Generic[C]):
-    """Aborts connections whose calls take too long, with one timer for all calls."""
-
-    def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
-        """Limit calls to ``seconds``; after that ``abort(connection)`` is called."""
-        self._seconds = seconds
-        self._abort = abort
-        # In the order of their ends, because all calls may take equally long.
-        self._due: dict[C, float] = {}
-        self._timed = False
-
-    def begin(self, connection: C) -> None:
-        """Note that a call starts now on ``connection``, which has no other call."""
-        loop = asyncio.get_running_loop()
-        self._due[connection] = loop.time() + self._seconds
-        self._set_timer(loop)
-
-    def missed(self, connection: C) -> bool:
-        """Return True if ``connection`` was aborted because its call took too long."""
-        return connection not in self._due
-
-    def cancel(self, connection: C) -> None:
-        self._due.pop(connection, None)
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._due and not self._timed:
-            self._timed = True
-            loop.call_at(next(iter(self._due.values())), self._check, loop)
-
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timed = False
-        now = loop.time()
-        late = next((which for which, due in self._due.items() if due <= now), None)
-        if late is None:
-            self._set_timer(loop)
-            return
-        del self._due[late]
-        # Before ``abort``, which may raise: the other calls keep their time limits
-        # (test_one_that_cannot_be_ended_costs_the_others_nothing).
-        self._set_timer(loop)
-        self._abort(late)
-
-
-# A call is never cancelled: what becomes of its connection then is up to the driver.
-# When its time is over the connection is aborted, which ends the call with an error;
-# whether the server has carried out the request is then not known.
 class PooledRunner(Generic[C]):
-    """Runs each request on a connection of its own, with a time limit."""
+    """Runs each request on a connection of its own, with a time limit.
+
+    A call is never cancelled: what becomes of its connection then is up to the driver.
+    When its time is over the connection is aborted, which ends the call with an error;
+    whether the server has carried out the request is then not known.
+    """
 
     def __init__(self, source: ConnectionSource[C], driver: Driver[C]) -> None:
         self._source = source
         self._driver = driver
-        self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
+        self._seconds = driver.options.call_timeout
+        # The connections with a call under way, and when its time is over: in that
+        # order, because all calls may take equally long. They have one timer. One for
+        # each would be dear: a loop keeps cancelled timers, in order, until their time
+        # has come or until they are most of its timers
+        # (test_a_call_costs_neither_a_task_nor_a_timer).
+        self._due: dict[C, float] = {}
+        self._timed = False
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
         """Run ``work(connection)`` on a free connection; return its result.
@@ -361,12 +324,15 @@ class PooledRunner(Generic[C]):
             raise
         except Exception as exc:
             raise driver.map_connect_error(exc) from exc
-        self._timeouts.begin(connection)
+        loop = asyncio.get_running_loop()
+        self._due[connection] = loop.time() + self._seconds
+        if not self._timed:
+            self._set_timer(loop)
         try:
             return await work(connection)
         except Exception as exc:
             broken = driver.is_broken(exc)
-            if broken and self._timeouts.missed(connection):
+            if broken and connection not in self._due:
                 raise no_answer(driver.options) from exc
             raise driver.map_error(exc) from exc
         except BaseException:
@@ -374,13 +340,30 @@ class PooledRunner(Generic[C]):
             broken = True
             raise
         finally:
-            self._timeouts.cancel(connection)
             # An answer may arrive in the moment in which the timer aborts its
             # connection (test_an_answer_in_the_last_moment_counts).
-            if broken or not driver.is_healthy(connection):
+            aborted = self._due.pop(connection, None) is None
+            if broken or aborted:
                 await self._source.drop(connection)
             else:
                 await self._source.give_back(connection)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._due:
+            self._timed = True
+            loop.call_at(next(iter(self._due.values())), self._check, loop)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timed = False
+        now = loop.time()
+        late = next((which for which, due in self._due.items() if due <= now), None)
+        if late is not None:
+            del self._due[late]
+        # Before ``abort``, which may raise: the other calls keep their time limits
+        # (test_one_that_cannot_be_ended_costs_the_others_nothing).
+        self._set_timer(loop)
+        if late is not None:
+            self._driver.abort(late)
 
 
 def has_input(transport: Any) -> bool:  # noqa: ANN401 - asyncio's or uvloop's

@@ -63,13 +63,13 @@ class FakeTable:
 
 
 @pytest.fixture
-def acted() -> FakeTable:
+def fake_table() -> FakeTable:
     return FakeTable()
 
 
 @pytest.fixture
-def ballots(acted: FakeTable, loop: FakeLoop) -> Ballots:
-    return Ballots(cast("Table", acted), loop)
+def ballots(fake_table: FakeTable, loop: FakeLoop) -> Ballots:
+    return Ballots(cast("Table", fake_table), loop)
 
 
 def read(
@@ -84,95 +84,97 @@ def values(request: Request) -> Any:  # noqa: ANN401 - what a statement takes
     return request.values
 
 
-def test_one_is_asked_alone(ballots: Ballots, acted: FakeTable, loop: FakeLoop) -> None:
+def test_one_is_asked_alone(
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
+) -> None:
     found = read(ballots, 1)
-    assert not acted.asked
+    assert not fake_table.asked
     loop.turn()
-    assert acted.names() == ["read_ballot"]
-    acted.answer(0, 1)
+    assert fake_table.names() == ["read_ballot"]
+    fake_table.answer(0, 1)
     assert found.result() == 8
 
 
 def test_another_version_is_not_what_was_asked_for(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     found = read(ballots, 1, version=1_000)
     loop.turn()
-    acted.answer(0, 1)
+    fake_table.answer(0, 1)
     assert found.result() is None
 
 
 @pytest.mark.parametrize("time", WRITE_TIMES.values())
 @pytest.mark.parametrize("at", [None, 9])
 def test_a_row_that_is_not_whole_has_no_ballot(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop, time: str, at: int | None
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop, time: str, at: int | None
 ) -> None:
     """Another program's write hides a cell, or has overwritten it."""
     found = read(ballots, 1)
     loop.turn()
     times = dict.fromkeys(WRITE_TIMES.values(), 8) | {time: at}
-    acted.asked[0][1].set_result([{"version": UUID(int=1), **times}])
+    fake_table.asked[0][1].set_result([{"version": UUID(int=1), **times}])
     assert found.result() is None
 
 
 def test_ballots_of_one_turn_are_read_together(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in (3, 1, 2)]
     loop.turn()
-    ((request, _),) = acted.asked
+    ((request, _),) = fake_table.asked
     assert request.statement == "read_ballots"
     assert values(request) == (["order"], [1, 2, 3])
-    acted.answer(0, 1, 3)
+    fake_table.answer(0, 1, 3)
     assert [found.result() for found in reads] == [10, 8, None]
 
 
 def test_the_next_turn_is_another_request(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     for number in (1, 2):
         read(ballots, number).log_failure()
         loop.turn()
-    assert acted.names() == ["read_ballot", "read_ballot"]
+    assert fake_table.names() == ["read_ballot", "read_ballot"]
 
 
 def test_each_is_asked_at_the_node_that_knows_it_first(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     for number in range(5):
         node = "odd" if number % 2 else "even"
         read(ballots, number, node).log_failure()
     loop.turn()
-    requests = {str(request.node): values(request) for request, _ in acted.asked}
+    requests = {str(request.node): values(request) for request, _ in fake_table.asked}
     assert requests == {"even": (["order"], [0, 2, 4]), "odd": (["order"], [1, 3])}
 
 
 def test_a_failed_read_of_ballots_fails_for_all(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
-    acted.asked[0][1].set_exception(BackendUnavailable(what="away"))
+    fake_table.asked[0][1].set_exception(BackendUnavailable(what="away"))
     assert all(isinstance(found.error, BackendUnavailable) for found in reads)
 
 
 def test_a_server_that_forbids_many_is_asked_one_by_one(
-    ballots: Ballots, acted: FakeTable, loop: FakeLoop
+    ballots: Ballots, fake_table: FakeTable, loop: FakeLoop
 ) -> None:
     reads = [read(ballots, number) for number in range(3)]
     loop.turn()
-    acted.asked[0][1].set_exception(
+    fake_table.asked[0][1].set_exception(
         Unsupported(what="Guardrail partition_keys_in_select")
     )
-    assert acted.names() == ["read_ballots"] + ["read_ballot"] * 3
+    assert fake_table.names() == ["read_ballots"] + ["read_ballot"] * 3
     for number in range(3):
-        acted.answer(1 + number, number)
+        fake_table.answer(1 + number, number)
     assert [found.result() for found in reads] == [7, 8, 9]
-    acted.asked.clear()
+    fake_table.asked.clear()
     for number in range(3):
         read(ballots, number).log_failure()
     loop.turn()
-    assert acted.names() == ["read_ballot"] * 3
+    assert fake_table.names() == ["read_ballot"] * 3
 
 
 def test_groups_name_nothing_else() -> None:

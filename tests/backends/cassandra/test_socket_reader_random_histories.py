@@ -23,8 +23,8 @@ PART = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0, 1.0, 1.0])
 """Of an answer."""
 
 
-def is_open(story: RandomHistory) -> bool:
-    return not story.near.is_closed
+def is_open(history: RandomHistory) -> bool:
+    return not history.near.is_closed
 
 
 class RandomHistory(ReaderStateMachine, RuleBasedStateMachine):

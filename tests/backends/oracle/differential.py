@@ -67,7 +67,7 @@ async def oracle(url: str) -> AsyncIterator[OracleTables]:
         yield OracleTables(options, foreign)
 
 
-async def story(commands: int, seed: int) -> Counter[str]:
+async def history(commands: int, seed: int) -> Counter[str]:
     """One of a long run."""
     async with oracle(os.environ["ORACLE_URL"]) as tables:
         return await compare(tables, commands, seed)
@@ -78,7 +78,7 @@ def main() -> None:
     commands, seed = int(sys.argv[1]), int((*sys.argv, "1", "1")[2])
     seen = Counter[str]()
     while commands > 0:
-        seen += asyncio.run(story(min(commands, 5_000), seed))
+        seen += asyncio.run(history(min(commands, 5_000), seed))
         commands, seed = commands - 5_000, seed + 1
     for what, count in sorted(seen.items()):
         print(f"{count:10} {what}")  # noqa: T201

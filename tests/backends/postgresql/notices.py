@@ -22,7 +22,8 @@ def statements(server: Postgresql) -> list[str]:
 
 def swaps(server: Postgresql) -> list[bool]:
     """Those among them that change something: whether each need not be on the disk."""
-    asked = [entry for entry in _entries(server) if entry.startswith("WITH kept")]
+    begins = "WITH kept", "WITH unlocked"
+    asked = [entry for entry in _entries(server) if entry.startswith(begins)]
     return ["set_config('synchronous_commit', 'off'" in entry for entry in asked]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from aiorwlock_remote import Locks, LockTimeout, connect
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader
+from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.cas.stepper import CasStepper, CommandQueue
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.testing.conformance.actors import wait_until
@@ -139,6 +141,9 @@ async def test_whoever_has_made_others_wait_listens(
         if isinstance(command, Release):
             refused.append(command)
 
+    # On a slow machine the waiter would prolong its entry before the release.
+    patient = replace(PostgresqlStore.pace, poll_min=20.0, poll_max=20.0, entry_ttl=60.0)
+    monkeypatch.setattr(PostgresqlStore, "pace", patient)
     monkeypatch.setattr(ArrivalReader, "_was_read", note_read)
     monkeypatch.setattr(CasStepper, "_log_retry", note_refused)
 

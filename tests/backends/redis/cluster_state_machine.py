@@ -1,4 +1,4 @@
-"""A cluster's connections between callers and nodes that are acted: see the story."""
+"""A cluster's connections between callers and fake nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from tests.backends.redis.fake_cluster import CLIENT_ID, HOST, Truth, tag_of
 from tests.backends.redis.fake_server import Line
 from tests.backends.redis.some_scripts import BOTH, PUSH
-from tests.backends.redis.virtual_time import PATIENCE, STEP, Asked, Timeless
+from tests.backends.redis.virtual_time import PATIENCE, STEP, Asked, InVirtualTime
 
 NODES = 3
 ADDRESSES = [(HOST, number) for number in range(NODES + 2)]
@@ -22,7 +22,7 @@ ALL_KEYS = (b"{a}1", b"{a}2", b"{b}", b"c")
 EVENTS = {b"__keyspace@0__:" + key: key for key in ALL_KEYS[1:]}
 
 
-class ClusterSetup(Timeless):
+class ClusterSetup(InVirtualTime):
     """From the first connection until all are closed."""
 
     long = 40
@@ -60,7 +60,7 @@ class ClusterSetup(Timeless):
         """Connect as the state of the port says; wait as long as the port is silent."""
         del host
         there = options.host, options.port
-        while self.truth.port_states[there] == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.truth.port_states[there] == "silent":  # noqa: ASYNC110 - time is the history's
             await asyncio.sleep(STEP)
         node = self.truth.at(there)
         if node is None or self.truth.port_states[there] == "refused":

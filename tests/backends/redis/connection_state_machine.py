@@ -1,6 +1,6 @@
-"""A link between callers and servers that are acted: what holds in any order of events.
+"""A connection between callers and fake servers: what holds in any order of events.
 
-The servers, time and the turns of the loop are a story's own; the loop is asyncio's.
+The servers, time and the turns of the loop are a history's own; the loop is asyncio's.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from tests.backends.redis.fake_server import Line, Server
 from tests.backends.redis.some_scripts import BOTH, PUSH
-from tests.backends.redis.virtual_time import STEP, Asked, Timeless
+from tests.backends.redis.virtual_time import STEP, Asked, InVirtualTime
 
 OWN, CHANNELS = b"own", st.sampled_from([b"one", b"two"])
 KEYS = st.sampled_from([b"a", b"b"])
 PORT_STATES = st.sampled_from(["open"] * 4 + ["refused", "silent"])
 
 
-class ConnectionSetup(Timeless):
+class ConnectionSetup(InVirtualTime):
     """One link, from its first connection until it is closed."""
 
     link: RedisConnection | None = None
@@ -62,7 +62,7 @@ class ConnectionSetup(Timeless):
     ) -> Line:
         """Connect as the state of the port says; wait as long as the port is silent."""
         del host
-        while self.port_state_of(options) == "silent":  # noqa: ASYNC110 - time is the story's
+        while self.port_state_of(options) == "silent":  # noqa: ASYNC110 - time is the history's
             await asyncio.sleep(STEP)
         if self.port_state_of(options) == "refused":
             raise ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""The scripts against the core: the same random stories, compared after every command.
+"""The scripts against the core: the same random history, compared at each command.
 
 The clock is a key of the test's, and after three turns inside a process the seat is
 vacated. For a long run: ``python -m tests.backends.redis.differential 1000000 [seed]``;
@@ -32,8 +32,8 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
-from tests.backends.redis.random_histories import ExpectedStep, Teller
-from tests.backends.redis.random_permits import PermitTeller
+from tests.backends.redis.random_histories import ExpectedStep, RandomHistory
+from tests.backends.redis.random_permits import RandomPermitHistory
 from tests.servers.redis import RedisServer
 
 MEMORY = 60
@@ -109,16 +109,18 @@ class Comparison:
     ) -> None:
         """At least so many commands, each compared in all it says and does."""
         keys = self.keys(resource("story", seed), MEMORY)
-        teller = self.teller(seed, keys.seat.decode(), quiet=quiet, busy=busy)
-        teller.exact = self.exact
+        random_history = self.random_history(
+            seed, keys.seat.decode(), quiet=quiet, busy=busy
+        )
+        random_history.exact = self.exact
         while commands > 0:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),
                 patch.object(admission, "MAX_LOCAL_TURNS", 3),
                 patch.object(fast_path, "MAX_LOCAL_TURNS", 3),
             ):
-                story = [teller.next() for _ in range(BATCH)]
-            self._compare(keys, story, seed)
+                history = [random_history.next() for _ in range(BATCH)]
+            self._compare(keys, history, seed)
             commands -= BATCH
             self.steps += BATCH
 
@@ -126,9 +128,11 @@ class Comparison:
         """The script that vacates the seat after a few turns."""
         return edited(text, TURNS, FEW_TURNS)
 
-    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
-        """Who tells the stories."""
-        return Teller(seed, seat, quiet=quiet, busy=busy)
+    def random_history(
+        self, seed: int, seat: str, *, quiet: bool, busy: bool
+    ) -> RandomHistory:
+        """Who tells the histories."""
+        return RandomHistory(seed, seat, quiet=quiet, busy=busy)
 
     def check_seen(
         self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
@@ -138,11 +142,11 @@ class Comparison:
         assert snapshot.seat == expected.seat, f"seat: {snapshot.seat}"
         _kept(expected, lives)
 
-    def _compare(self, keys: Keys, story: list[ExpectedStep], seed: int) -> None:
+    def _compare(self, keys: Keys, history: list[ExpectedStep], seed: int) -> None:
         look, look_args = keys.look, keys.args
         state, readers, queue = keys.args[2:5]
         requests: list[tuple[Arg, ...]] = []
-        for expected in story:
+        for expected in history:
             requests += expected.before
             script, args = encode(keys, expected.command, expected.client_id)
             requests.append(("EVALSHA", self._shas[script.name], *args))
@@ -150,7 +154,7 @@ class Comparison:
             requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
         answers = iter(self._wire.ask(requests))
         heard: list[tuple[str, PushedGrant | None]] = []
-        for number, expected in enumerate(story):
+        for number, expected in enumerate(history):
             for _ in expected.before:
                 done = next(answers)
                 assert not isinstance(done, Exception), done
@@ -158,7 +162,7 @@ class Comparison:
             try:
                 self._check(keys, expected, got)
             except AssertionError as exc:
-                past = [t.command for t in story[max(0, number - 3) : number]]
+                past = [t.command for t in history[max(0, number - 3) : number]]
                 raise AssertionError(
                     f"seed {seed}, command {self.steps + number}: {expected}\n"
                     f"after {past}\n{exc}"
@@ -215,7 +219,7 @@ class Comparison:
 
 
 class PermitComparison(Comparison):
-    """Stories of a semaphore. ``busy`` means nothing: no permit is pushed."""
+    """Histories of a semaphore. ``busy`` means nothing: no permit is pushed."""
 
     keys = PermitKeys
 
@@ -223,10 +227,12 @@ class PermitComparison(Comparison):
         """As it is: a semaphore's seat is never vacated."""
         return text
 
-    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> PermitTeller:
-        """Who tells the stories."""
+    def random_history(
+        self, seed: int, seat: str, *, quiet: bool, busy: bool
+    ) -> RandomPermitHistory:
+        """Who tells the histories."""
         assert not busy
-        return PermitTeller(seed, seat, quiet=quiet)
+        return RandomPermitHistory(seed, seat, quiet=quiet)
 
     def _count(self, expected: ExpectedStep) -> None:
         super()._count(expected)

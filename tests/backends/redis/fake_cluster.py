@@ -1,4 +1,4 @@
-"""A cluster that is acted: whose each slot is, and what each node believes of that."""
+"""A fake cluster: which node has each slot, and what each node knows of that."""
 
 from __future__ import annotations
 

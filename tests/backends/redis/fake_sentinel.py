@@ -1,4 +1,4 @@
-"""Servers that are acted, one of them the primary, and Sentinels that tell of it."""
+"""Fake servers, one of them the primary, and fake Sentinels that name the primary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is acted: each of its steps is taken when a story says so."""
+"""A fake server: each of its steps is taken when a history says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets that do not block, to Sentinels that are acted, and how names are found."""
+"""Non-blocking sockets to fake Sentinels, and how names are resolved."""
 
 from __future__ import annotations
 

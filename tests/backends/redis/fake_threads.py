@@ -1,4 +1,4 @@
-"""What runs in threads beside a loop, at a time that a story says.
+"""What runs in threads beside a loop, at a time that a history says.
 
 One at a time: a thread goes on when what it waits for is there, or its time has come,
 and the loop stands still until it waits again.

@@ -405,7 +405,7 @@ class Then(NamedTuple):
     met: bool
 
 
-def check(case: Case, refusal: Refusal, then: Then) -> str | None:  # noqa: C901 - one story
+def check(case: Case, refusal: Refusal, then: Then) -> str | None:  # noqa: C901 - one history
     """Return the name of the refused command, None if no call was refused.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Random stories of one resource: commands, foreigners, losses and time.
+"""Random histories of one resource: commands, foreigners, losses and time.
 
-The teller keeps the core's record, so that what it asks for is mostly about somebody:
+The history keeps the core's record, so that what it asks for is mostly about somebody:
 the tickets that hold, the places that wait, the moments at which something ends.
 """
 
@@ -76,8 +76,8 @@ class ExpectedStep:
     )
 
 
-class Teller(Asker):
-    """Tells one endless story of one resource."""
+class RandomHistory(Asker):
+    """Tells one endless history of one resource."""
 
     semaphore = False
 

@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 from tests.backends.redis.random_commands import CLIENT_IDS, MS
-from tests.backends.redis.random_histories import Teller
+from tests.backends.redis.random_histories import RandomHistory
 
 PERMIT = Mode.PERMIT
 LIMITS = ((1,), (2,), (6,), (3, 3, 3, 2), (2, 3, 4, 9), (9, 9, 12))
@@ -44,8 +44,8 @@ QUIET = {
 }
 
 
-class PermitTeller(Teller):
-    """Tells one endless story of one semaphore.
+class RandomPermitHistory(RandomHistory):
+    """Tells one endless history of one semaphore.
 
     Quiet: a few clients that mostly come and go. Otherwise all that may happen.
     """

@@ -20,7 +20,7 @@ from tests.backends.redis.virtual_time import PATIENCE, STEP
 
 @pytest.fixture
 def setup() -> Iterator[ClusterSetup]:
-    """At its end all must be as it must be in the story."""
+    """At its end all must be as it must be in the history."""
     setup = ClusterSetup()
     setup.connects()
     yield setup

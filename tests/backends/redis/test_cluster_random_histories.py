@@ -1,6 +1,6 @@
 """Each request is answered once and by its own answer, wherever its slot goes.
 
-The nodes, time and the turns of the loop are the story's own; the loop is asyncio's.
+The nodes, time and the turns of the loop are the history's own; the loop is asyncio's.
 """
 
 from __future__ import annotations
@@ -181,5 +181,5 @@ class ClusterStateMachine(ClusterSetup, RuleBasedStateMachine):
         self.cluster.adopt_map(slots)
 
 
-TestStory = ClusterStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(70), stateful_step_count=50)
+TestHistories = ClusterStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(70), stateful_step_count=50)

@@ -75,5 +75,5 @@ class ConnectionStateMachine(ConnectionSetup, RuleBasedStateMachine):
         self.is_over()
 
 
-TestStory = ConnectionStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(100), stateful_step_count=50)
+TestHistories = ConnectionStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(100), stateful_step_count=50)

@@ -178,7 +178,7 @@ def test_a_planted_fault_is_found(
 
 
 def tell(server: RedisServer, change: Callable[[str], str]) -> None:
-    """The same stories each time."""
+    """The same histories each time."""
     for seed in (72, 73):
         for kind in ({"busy": True}, {"quiet": True}, {}):
             comparison = Comparison(server.port, DB, change=change)

@@ -17,7 +17,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.differential import Comparison, edited, plain
-from tests.backends.redis.random_histories import KINDS, ExpectedStep, Teller
+from tests.backends.redis.random_histories import KINDS, ExpectedStep, RandomHistory
 from tests.servers.redis import RedisServer
 
 DB = 8
@@ -26,7 +26,7 @@ CONTROL_COMMANDS = 4_000
 OTHERS = ("steal", "depart", "vanish", "flush", "newer")
 
 
-class Alone(Teller):
+class Alone(RandomHistory):
     """Nobody else has ever heard of the resource."""
 
     def __init__(self, seed: int, seat: str) -> None:
@@ -39,7 +39,9 @@ class PairComparison(Comparison):
 
     keys = PairKeys
 
-    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
+    def random_history(
+        self, seed: int, seat: str, *, quiet: bool, busy: bool
+    ) -> RandomHistory:
         """Always wild: there are no short cuts."""
         assert not quiet
         assert not busy

@@ -156,7 +156,7 @@ def test_a_planted_fault_is_found(
 
 
 def tell(server: RedisServer, change: Callable[[str], str]) -> None:
-    """The same stories each time."""
+    """The same histories each time."""
     for seed in (72, 73):
         for quiet in (False, True):
             comparison = PermitComparison(server.port, DB, change=change)

@@ -11,7 +11,7 @@ from tests.backends.redis.sentinel_state_machine import CONNECT, TICK, SentinelS
 
 @pytest.fixture
 def setup() -> Iterator[SentinelSetup]:
-    """At its end all must be as it must be in the story."""
+    """At its end all must be as it must be in the history."""
     setup = SentinelSetup()
     setup.connects()
     yield setup

@@ -1,6 +1,6 @@
 """A link finds the primary, whichever that is, and each request is answered once.
 
-The Sentinels, the servers, time and the turns of the loop are the story's own; what
+The Sentinels, the servers, time and the turns of the loop are the history's own; what
 asks the Sentinels is real, and so is what connects to the server they name.
 """
 
@@ -154,5 +154,5 @@ class SentinelStateMachine(SentinelSetup, RuleBasedStateMachine):
         getattr(self, what)()
 
 
-TestStory = SentinelStateMachine.TestCase
-TestStory.settings = settings(max_examples=many(70), stateful_step_count=50)
+TestHistories = SentinelStateMachine.TestCase
+TestHistories.settings = settings(max_examples=many(70), stateful_step_count=50)

@@ -1,4 +1,4 @@
-"""For stories that say themselves when the loop turns and what time it is."""
+"""For histories that say themselves when the loop turns and what time it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS = 12
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """asyncio's, at a time of the story's."""
+    """asyncio's, at a time of the history's."""
 
     def __init__(self, clock: StandingClock) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Asked:
 
 
 class Defects(logging.Handler):
-    """What our code, or a story's called back by it, raised, and was only logged."""
+    """What our code, or a history's called back by it, raised, and was only logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Defects(logging.Handler):
         super().close()
 
 
-class Timeless:
+class InVirtualTime:
     """One who is asked: a link, or a cluster's. Its servers answer in a subclass."""
 
     closes: Callable[[], Coroutine[Any, Any, None]]

@@ -1,6 +1,9 @@
 """What must hold after every step, whatever the clients send and whenever.
 
-Each rule is a method that raises AssertionError; ``Judge.look`` applies all of them.
+Each rule is a method that raises AssertionError; ``StepInvariants.look`` applies all
+of them. The rules see the stored state before and after a step, so they find a fault
+at the step that makes it. The judges of histories (``testing/checker``, ``tests/judge``
+and ``tests/simulation/judge``) know only what clients saw.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ from aiorwlock_remote.core.transition import Step
 from tests.core.named import acquires, claims, gives_up, names
 
 
-class Judge:
-    """The judge of one resource: checks its steps, and remembers what rules need."""
+class StepInvariants:
+    """The invariants of one resource: checks steps, and remembers what rules need."""
 
     def __init__(self, *, strict_calls: bool) -> None:
         """``strict_calls``: all clients are fair, so that every call must be due."""
@@ -55,13 +58,13 @@ class Judge:
         step: Step,
         now: int,
     ) -> None:
-        """Judge one step."""
+        """Check one step."""
         self.exclusion(step.record, now)
         self.fences(before, step.record)
         self.nothing_comes_back(before, seat, command, step.record, now)
         self.nothing_gets_lost(before, seat, command, step.record, now)
         self.the_seat(before, seat, command, step)
-        self.places(before, command, step.record, now)
+        self.entries(before, command, step.record, now)
         self.calls(before, step, now)
         self.pushes(before, seat, command, step, now)
         self.storage(before, step)
@@ -163,7 +166,7 @@ class Judge:
         """Return whether another program wrote the mutex record."""
         return seat is not None and seat.value != before.seat
 
-    def places(
+    def entries(
         self, before: Doorman, command: Command, after: Doorman, now: int
     ) -> None:
         """Entries are in order, one for each client and mode, and end in time."""
@@ -173,8 +176,8 @@ class Judge:
         assert numbers == sorted(set(numbers))
         assert after.number >= max([before.number, *numbers])
         assert len({(p.client_id, p.mode) for p in after.queue}) == len(after.queue)
-        for place in after.queue:
-            assert now < place.expires <= self._asked[place.client_id, place.mode]
+        for entry in after.queue:
+            assert now < entry.expires <= self._asked[entry.client_id, entry.mode]
         if isinstance(command, Withdraw) and not command.keep:
             assert after.entry(command.client_id, command.mode) is None
         slot = after.upgrader
@@ -194,9 +197,9 @@ class Judge:
             called.append(slot.client_id)
         assert sorted(step.wakes) == sorted(called)
         if self._strict_calls and (step.seat is None or step.record.grants):
-            for place in step.record.queue:
-                if may_enter(step.record, place, Policy.FAIR, now):
-                    assert place.claim_until is not None, "a wake-up is lost"
+            for entry in step.record.queue:
+                if may_enter(step.record, entry, Policy.FAIR, now):
+                    assert entry.claim_until is not None, "a wake-up is lost"
 
     def pushes(
         self,

@@ -1,6 +1,6 @@
 """Histories of a store in memory, for tests: the core under a clock of the test's.
 
-A story is drawn from a seed: three clients with one task each ask, wait, leave, move
+A history is drawn from a seed: three clients with one task each ask, wait, leave, move
 and pass on, while time goes on. The rules may be broken (``faults.py``) while it is
 received, so that the history differs from the core.
 """
