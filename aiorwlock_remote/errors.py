@@ -256,10 +256,15 @@ class Closed(LockError):
 
 @dataclass(eq=False, repr=False)
 class ConfigurationError(LockError, ValueError):
-    """A name, URL, option or number is not allowed; nothing was changed."""
+    """A name, URL, option or number is not allowed; nothing was changed.
+
+    ``refused``: ``"value"`` if a database refused a value for one of its columns: a
+    text that is too long, or a key of another type; else ``""``.
+    """
 
     what: str = ""
     hint: str = ""
+    refused: Literal["", "value"] = field(default="", kw_only=True)
 
 
 @dataclass(eq=False, repr=False)
@@ -299,6 +304,11 @@ class BadRecord(BackendError):
 
 @dataclass(eq=False, repr=False)
 class Unsupported(BackendError):
-    """The store lacks a feature, permission, table or version that locks need."""
+    """The store lacks a feature, permission, table or version that locks need.
+
+    ``lacks``: ``"tables"`` if a table or a column is missing or does not fit,
+    ``"rights"`` if the user has no right on one; else ``""``.
+    """
 
     status_hint: ClassVar[int] = 501
+    lacks: Literal["", "tables", "rights"] = field(default="", kw_only=True)

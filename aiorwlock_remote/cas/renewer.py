@@ -1,4 +1,7 @@
-"""Renewal of grants by compare-and-set: blocking calls in the lease keeper's thread."""
+"""Renewal of grants by compare-and-set: blocking calls in the lease keeper's thread.
+
+``CasRenewer`` renews locks, ``RowRenewer`` row locks in tables of the user's.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from itertools import count
+from typing import Any
 
 from aiorwlock_remote._util.native import Empty, Lock, SimpleQueue
 from aiorwlock_remote._util.pending import Pending
@@ -14,11 +18,22 @@ from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.row import Plan, RowResource
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Clock, Renewal
+from aiorwlock_remote.ports import (
+    AbortableRenewer,
+    Clock,
+    ParallelRenewer,
+    Renewal,
+    Renewer,
+)
 
 LOCKED_ROW_MEMORY = 60.0
 """Seconds for which a row found locked counts as locked, unless it is renewed."""
+
+ROW_REPLY_TIMEOUT = 1.0
+"""Most seconds for which renewals of other rows wait for one that gets no reply."""
+ROW_LANE = "row locks"
 
 Call = Callable[[], object]
 Outcome = Grant | NotHeld | Exception
@@ -69,6 +84,11 @@ class CallbackThread:
             except Empty:
                 continue
             call()
+
+    def run_queued(self) -> None:
+        """Run the callbacks that are queued now; do not wait for others."""
+        while not self._calls.empty():
+            self._calls.get()()
 
     def stop(self) -> None:
         """Make ``run`` return, now and in all later calls. Callable in any thread."""
@@ -206,6 +226,104 @@ class TwoLaneRenewer:
     def close(self) -> None:
         for renewer, _ in (self._patient, self._quick):
             renewer.close()
+
+
+class RowRenewer:
+    """Renewer of row locks: runs the plans of a batch at the same time.
+
+    A row that a transaction of the user's has locked may answer late. Its renewal is
+    not sent again before that reply, so that it uses one connection only.
+    """
+
+    def __init__(
+        self,
+        thread: CallbackThread,
+        carry: Callable[[Plan[Any, Any]], Pending[Any]],
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        """Create a renewer.
+
+        Args:
+            thread: Runs the callbacks of the replies, while ``renew`` blocks.
+            carry: Runs a plan; its reply comes in ``thread``.
+            close: Called at the end to close the connection, None if it is shared.
+        """
+        self._thread = thread
+        self._carry = carry
+        self._close = close
+        self._under_way: dict[str, Pending[Any]] = {}
+
+    def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
+        until = self._thread.clock.now() + min(timeout, ROW_REPLY_TIMEOUT)
+        self._thread.run_queued()  # replies that came after their ``renew`` had ended
+        sent: list[Pending[Any]] = []
+        for item in batch:
+            assert isinstance(item.resource, RowResource)
+            if item.ticket not in self._under_way:
+                plan = item.resource.renewal_plan(item.ticket)
+                pending = self._under_way[item.ticket] = self._carry(plan)
+                pending.add_done_callback(partial(self._answered, item.ticket))
+                sent.append(pending)
+            else:
+                # Its result could be that of a renewal sent before the keeper noted
+                # the time, so the reply would promise too much.
+                late: Pending[Any] = Pending()
+                what = f"{item.resource.label}: a renewal before is not answered yet"
+                late.set_exception(BackendUnavailable(what=what))
+                sent.append(late)
+        self._thread.run(lambda: all(pending.done() for pending in sent), until)
+        return [_row_outcome(pending) for pending in sent]
+
+    def give_up(self) -> None:
+        """Let ``renew`` not wait for replies any more; callable from any thread."""
+        self._thread.stop()
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+
+    def _answered(self, ticket: str, _: object) -> None:
+        self._under_way.pop(ticket, None)
+
+
+class RowsApartRenewer:
+    """Renewer of all grants of a store: ``locks`` renews locks, ``rows`` row locks.
+
+    Row locks have a thread of their own: a transaction of the user's may keep a row
+    locked, and other grants must not wait for it.
+    """
+
+    def __init__(self, locks: Renewer, rows: Renewer) -> None:
+        self._locks = locks
+        self._rows = rows
+
+    def lane(self, resource: Resource) -> Hashable:
+        if isinstance(resource, RowResource):
+            return ROW_LANE
+        locks = self._locks
+        return locks.lane(resource) if isinstance(locks, ParallelRenewer) else None
+
+    def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
+        rows = isinstance(batch[0].resource, RowResource)
+        return (self._rows if rows else self._locks).renew(batch, timeout)
+
+    def give_up(self) -> None:
+        for renewer in (self._rows, self._locks):
+            if isinstance(renewer, AbortableRenewer):
+                renewer.give_up()
+
+    def close(self) -> None:
+        self._rows.close()
+        self._locks.close()
+
+
+def _row_outcome(pending: Pending[Any]) -> Outcome:
+    if not pending.done():
+        return BackendUnavailable(what="the renewal was not answered in time")
+    if isinstance(pending.error, Exception):
+        return pending.error
+    outcome: Outcome = pending.result()
+    return outcome
 
 
 def _outcomes_of(pending: Pending[Reply], number: int) -> Sequence[Outcome]:

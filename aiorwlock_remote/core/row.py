@@ -24,9 +24,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_str, check_text, quoted
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
@@ -197,6 +198,30 @@ class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
 
 Plan = Generator[S, StatementResult, T]
 """Yields statements and is sent the result of each; it never raises by itself."""
+
+
+class RowResource(Resource):
+    """A row as a resource: ``type`` is its table, ``id`` its key, both unencoded.
+
+    ``kind`` names the columns of the lock: two locks are equal if and only if they
+    exclude each other.
+    """
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        return self.type, self.id
+
+    @property
+    def label(self) -> str:
+        return f"{self.type}/{self.id}"
+
+    def renewal_plan(self, ticket: str) -> Plan[Any, Any]:
+        """Return a plan that renews the lease of ``ticket``.
+
+        Its result is what ``Renewer.renew`` returns for one renewal: a ``Grant``,
+        ``NotHeld``, or the exception with which the renewal failed.
+        """
+        raise NotImplementedError
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:

@@ -24,6 +24,7 @@ from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
     Renewal,
+    Renewer,
     Snapshot,
     StoreSettings,
     WakeCallback,
@@ -122,7 +123,7 @@ class EmbeddedStore:
             if snapshot and resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
-    def renewer(self) -> ConnectionRenewer:
+    def renewer(self) -> Renewer:
         return ConnectionRenewer(self._connect(), self._loop.clock, self._first)
 
     async def aclose(self) -> None:

@@ -23,12 +23,24 @@ import asyncio
 import logging
 import re
 import weakref
-from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    MutableMapping,
+)
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote._util.statements import run_plan_autocommit
+from aiorwlock_remote.cas.renewer import CallbackThread, RowRenewer
+from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row import CONSTRAINT_HINT, MARKS, Plan
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -36,18 +48,19 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.fencing.sql import driver_code
+from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.ports import Capability, Snapshot, StoreSettings
+from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
+from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
-from aiorwlock_remote.recipes.row_lock.target import RowIdentity, log
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.recipes.row_lock.target import RowKind, RowTarget, log
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
+from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-# Hints that ``RowTarget.explained`` replaces by those for the user's own table.
-SCHEMA = "rwlock schema shows the library's tables; a row lock needs columns of yours"
-GRANT = "GRANT … ON mutex_locks"
 
 # SQLSTATE of PostgreSQL, numbers of MariaDB and MySQL, codes of Oracle.
 _TABLES = re.compile(
@@ -89,19 +102,19 @@ def from_driver_codes(
     if code == _NO_NUMBER:
         # MariaDB says so of a mark. MySQL also refuses a key that is no number.
         if any(mark in text for mark in MARKS):
-            return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
-        return ConfigurationError(what=text)
+            return Unsupported(what=text, nothing_done=True, lacks="tables")
+        return ConfigurationError(what=text, refused="value")
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
-        return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
+        return Unsupported(what=text, nothing_done=True, lacks="tables")
     if _GRANTS.fullmatch(code):
-        return Unsupported(what=text, hint=GRANT, nothing_done=True)
+        return Unsupported(what=text, nothing_done=True, lacks="rights")
     if _VALUES.fullmatch(code):
-        return ConfigurationError(what=text)
+        return ConfigurationError(what=text, refused="value")
     if _CONSTRAINTS.fullmatch(code):
         return ConfigurationError(what=text, hint=CONSTRAINT_HINT)
     kinds = {kind.__name__ for kind in type(driver).__mro__}
     if not (lost or code) and _REFUSALS & kinds:
-        return ConfigurationError(what=text)
+        return ConfigurationError(what=text, refused="value")
     if not code and _CLOSED.search(str(driver)):
         return BackendUnavailable(what=text, nothing_done=True)
     unknown = lost or not code or _LOST.fullmatch(code) is not None
@@ -177,11 +190,78 @@ class PlanRunner(Generic[S]):
         return BackendUnavailable(what=f"{self._where}: {what}")
 
 
-class RowLockManagers(Generic[S]):
-    """Contains one ``RowLockManager`` for each event loop and database.
+class PlanStore:
+    """``Store`` for row locks alone: runs plans, and renews over the caller's loop.
+
+    Its renewals are late if that loop is blocked, as the connections belong to it.
+    """
+
+    capabilities = Capability.MANY_PROCESSES | Capability.MANY_HOSTS
+    pace = PollPolicy()
+
+    def __init__(self, runner: RunsPlans[Any], loop: TaskEventLoop) -> None:
+        self._runner = runner
+        self._loop = loop
+
+    def carry(self, plan: Plan[Any, T]) -> Pending[T]:
+        return self._runner.carry(plan)
+
+    def renewer(self) -> RowRenewer:
+        thread = CallbackThread(self._loop.clock)
+
+        def carry(plan: Plan[Any, Any]) -> Pending[Any]:
+            pending: Pending[Any] = Pending()
+            self._loop.call_soon(send, plan, pending)
+            return pending
+
+        def send(plan: Plan[Any, Any], pending: Pending[Any]) -> None:
+            answered = partial(thread.call_soon, settle, pending)
+            self._runner.carry(plan).add_done_callback(answered)
+
+        return RowRenewer(thread, carry)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        raise NotImplementedError
+
+    def watch(self, resource: Resource) -> None:
+        raise NotImplementedError
+
+    def unwatch(self, resource: Resource) -> None:
+        raise NotImplementedError
+
+    async def look(self, resource: Resource) -> Snapshot:
+        raise NotImplementedError
+
+    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+def settle(pending: Pending[T], reply: Pending[T]) -> None:
+    """Set the result or the error of ``pending`` to that of ``reply``, which came."""
+    if reply.error is not None:
+        pending.set_exception(reply.error)
+    else:
+        pending.set_result(reply.result())
+
+
+class RowSession(Session, Generic[S]):
+    """``Session`` of the row locks of one event loop and database."""
+
+    def __init__(
+        self, client: StoreClient, runner: RunsPlans[S], checked: set[RowKind]
+    ) -> None:
+        super().__init__(client)
+        self.rows: RowAcquirer[S] = RowAcquirer(client, runner, checked)
+
+
+class RowSessions(Generic[S]):
+    """Contains one ``RowSession`` for each event loop and database.
 
     So all locks of one row in a process share its waiters, however often ``row_lock``
-    is called. Only the locks, attempts and grants of a manager keep it alive: a strong
+    is called. Only the locks, attempts and grants of a session keep it alive: a strong
     reference here would keep its loop and engine for ever
     (test_engines_and_loops_that_ended_are_forgotten).
 
@@ -189,30 +269,33 @@ class RowLockManagers(Generic[S]):
         library: Name of the library whose connections are used, for an error.
         hint: What to do outside of asyncio, for the same error.
         checked_kinds: By database, the tables and columns that are known to store lock
-            marks untruncated. The managers add more.
+            marks untruncated. More are added.
     """
 
     def __init__(
         self,
         library: str,
         hint: str,
-        checked_kinds: MutableMapping[Any, set[RowIdentity]],
+        checked_kinds: MutableMapping[Any, set[RowKind]],
     ) -> None:
         self._library = library
         self._hint = hint
         self._checked_kinds = checked_kinds
-        self._managers: weakref.WeakValueDictionary[
-            tuple[int, str | int], RowLockManager[S]
+        self._sessions: weakref.WeakValueDictionary[
+            tuple[int, str | int], RowSession[S]
         ]
-        self._managers = weakref.WeakValueDictionary()
+        self._sessions = weakref.WeakValueDictionary()
 
-    def get(
-        self, database: Hashable, make_runner: Callable[[], RunsPlans[S]]
-    ) -> RowLockManager[S]:
-        """Return the manager for ``database`` in the running asyncio loop.
+    def lock(
+        self,
+        row: RowTarget[S],
+        database: Hashable,
+        make_runner: Callable[[], RunsPlans[S]],
+    ) -> RowLock:
+        """Return the lock of ``row`` in ``database``, for the running asyncio loop.
 
-        ``make_runner``: called for a new manager, returns what runs the SQL. Raise
-        ``ConfigurationError`` outside of asyncio.
+        ``make_runner``: returns what runs the SQL; called if none of its locks exists.
+        Raise ``ConfigurationError`` outside of asyncio.
         """
         try:
             loop = id(asyncio.get_running_loop())
@@ -224,12 +307,25 @@ class RowLockManagers(Generic[S]):
             ) from None
         # Not the engine itself, which the key would keep alive.
         key = loop, database if isinstance(database, str) else id(database)
-        manager = self._managers.get(key)
-        if manager is None:
-            checked = self._checked_kinds.setdefault(database, set())
-            # The connections belong to the user, and only the user closes them.
-            manager = RowLockManager(
-                make_runner(), current_event_loop(), lambda: None, checked
-            )
-            self._managers[key] = manager
-        return manager
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = self._new_session(database, make_runner())
+        return RowLock(session, session.rows, row)
+
+    def _new_session(self, database: Hashable, runner: RunsPlans[S]) -> RowSession[S]:
+        loop = current_event_loop()
+        client = StoreClient(loop, StoreSettings(client_id=random_id().hex()))
+        client.use(PlanStore(runner, loop))
+        checked = self._checked_kinds.setdefault(database, set())
+        session = RowSession(client, runner, checked)
+        # The connections belong to the user, and only the user closes them; what ends
+        # with the last lock is the keeper's thread. Weak: the thread has the keeper.
+        ended = weakref.finalize(session, _end_keeper, weakref.ref(client.keeper))
+        ended.atexit = False
+        return session
+
+
+def _end_keeper(found: weakref.ref[LeaseKeeper]) -> None:
+    keeper = found()
+    if keeper is not None:
+        keeper.close_in_thread()

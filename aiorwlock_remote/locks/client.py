@@ -362,8 +362,6 @@ class Locks(TicketCalls, RecipeFactories):
         for acquirer in list(client.acquirers):
             acquirer.close(Closed())
         session.client.in_flight.close()
-        if self._rows is not None:
-            self._rows.close()
         task = session.loop.current_task()
         for grant in session.grants():
             grant.close(task)
@@ -373,8 +371,6 @@ class Locks(TicketCalls, RecipeFactories):
             if not lease.expired():
                 client.release(lease).log_failure()
         try:
-            if self._rows is not None:
-                await self._rows.wait_closed()
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:

@@ -29,15 +29,10 @@ from aiorwlock_remote.runtime.lease import LeaseState
 T = TypeVar("T")
 
 
-@final
-class Held:
-    """A grant of a lock, valid until it is released, moved, given away or lost.
+class BaseHeld:
+    """Base of the objects through which users see and end a grant.
 
-    ``async with lock`` and ``await lock.acquire()`` return one. The grant is renewed in
-    the background until it ends; or, got by ``async with``, until the task that entered
-    ends; or, got by ``await lock.acquire()``, until the program drops its last
-    reference to the ``Held`` (which warns with ``ResourceWarning``). A grant that is no
-    longer renewed ends with its lease, or when the ``Locks`` is closed.
+    What differs between locks and row locks is in its subclasses.
     """
 
     __slots__ = ("__weakref__", "_lease", "_state")
@@ -48,28 +43,9 @@ class Held:
         state.shown_as(self)
 
     @property
-    def fence(self) -> int:
-        """The fencing number: hand it to the protected resource with every access.
-
-        A resource that refuses numbers smaller than the highest it has seen (on reads
-        too) is safe from holders that were paused past their lease.
-        """
-        return self._lease.fence
-
-    @property
-    def mode(self) -> ModeName:
-        """The mode of the grant: ``"read"``, ``"write"``, or ``"permit"``."""
-        return self._lease.mode.shown
-
-    @property
     def resource(self) -> str:
         """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
         return self._lease.resource.label
-
-    @property
-    def name(self) -> str:
-        """The id of the resource, without its type; in a ``MutexSet``, the mutex."""
-        return self._lease.resource.shown[1]
 
     @property
     def holder(self) -> str:
@@ -144,6 +120,80 @@ class Held:
             state.check()
             return result
         raise state.error()
+
+    def _abandon(self) -> str:
+        """Give the grant up, as this object was dropped; return what becomes of it."""
+        self._state.abandon()
+        never = self._lease.terms.lease is None
+        until = "stays until" if never else "ends with its lease or when"
+        return f"it {until} the Locks is closed"
+
+    def __repr__(self) -> str:
+        lease, name = self._lease, type(self).__name__
+        state = lease.reason or lease.state.value
+        if self._state.newest is not self._state:
+            state = "moved"
+        shown = f"{self.resource} {lease.mode.shown} fence={lease.fence}"
+        return f"<{name} {shown} {state}>"
+
+    def __bool__(self) -> bool:
+        # So that ``if held := await lock.try_acquire()`` reads well.
+        return True
+
+    def __reduce__(self) -> NoReturn:
+        # Dropping one copy would end the renewals of the other.
+        name = type(self).__name__
+        raise TypeError(
+            f"a {name} can be neither copied nor pickled; detach() gives a Held to "
+            "others"
+        )
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        state = getattr(self, "_state", None)
+        # Without ``_state`` the constructor has failed. In ``async with`` the owner is
+        # the task, and the block may hold no reference to the ``Held`` at all.
+        if state is None or state.owned_by_task:
+            return
+        if state.session.forked:
+            return
+        # Before the warning: recording it would make this object live again.
+        rest = self._abandon()
+        if state.lease.state is LeaseState.HELD:
+            what = f"{self!r} was dropped without release; {rest}"
+            warn(what, ResourceWarning, source=self)
+
+
+@final
+class Held(BaseHeld):
+    """A grant of a lock, valid until it is released, moved, given away or lost.
+
+    ``async with lock`` and ``await lock.acquire()`` return one. The grant is renewed in
+    the background until it ends; or, got by ``async with``, until the task that entered
+    ends; or, got by ``await lock.acquire()``, until the program drops its last
+    reference to the ``Held`` (which warns with ``ResourceWarning``). A grant that is no
+    longer renewed ends with its lease, or when the ``Locks`` is closed.
+    """
+
+    __slots__ = ()
+
+    @property
+    def fence(self) -> int:
+        """The fencing number: hand it to the protected resource with every access.
+
+        A resource that refuses numbers smaller than the highest it has seen (on reads
+        too) is safe from holders that were paused past their lease.
+        """
+        return self._lease.fence
+
+    @property
+    def mode(self) -> ModeName:
+        """The mode of the grant: ``"read"``, ``"write"``, or ``"permit"``."""
+        return self._lease.mode.shown
+
+    @property
+    def name(self) -> str:
+        """The id of the resource, without its type; in a ``MutexSet``, the mutex."""
+        return self._lease.resource.shown[1]
 
     async def extend(self, lease: float | None = None) -> None:
         """Renew the grant now; the remaining time is never shortened.
@@ -272,49 +322,14 @@ class Held:
         new.keep_owner(self._state)
         return held
 
-    def __repr__(self) -> str:
-        state = self._lease.reason or self._lease.state.value
-        if self._state.newest is not self._state:
-            state = "moved"
-        return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
-    def __bool__(self) -> bool:
-        # So that ``if held := await lock.try_acquire()`` reads well.
-        return True
-
-    def __reduce__(self) -> NoReturn:
-        # Dropping one copy would end the renewals of the other.
-        raise TypeError(
-            "a Held can be neither copied nor pickled; detach() gives it to others"
-        )
-
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        state = getattr(self, "_state", None)
-        # Without ``_state`` the constructor has failed. In ``async with`` the owner is
-        # the task, and the block may hold no reference to the ``Held`` at all.
-        if state is None or state.owned_by_task:
-            return
-        if state.session.forked:
-            return
-        # Before the warning: recording it would make this object live again.
-        state.abandon()
-        if state.lease.state is LeaseState.HELD:
-            never = state.lease.terms.lease is None
-            until = "stays until" if never else "ends with its lease or when"
-            warn(
-                f"{self!r} was dropped without release; it {until} the Locks is closed",
-                ResourceWarning,
-                source=self,
-            )
-
-
-def state_of(held: Held) -> HeldState:
+def state_of(held: BaseHeld) -> HeldState:
     """Return the internal ``HeldState`` of a ``Held``, for the recipes.
 
     Raise ``ConfigurationError`` if ``held`` is something else.
     """
     given: object = held
-    if not isinstance(given, Held):
+    if not isinstance(given, BaseHeld):
         raise ConfigurationError(what=f"{quoted(given)} is no Held")
     return held._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 

@@ -91,6 +91,12 @@ class SupportsRowLocks(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    def expect_row_renewals(self) -> None:
+        """Prepare to renew row locks, as one with a lease is about to be asked for.
+
+        Called once, in the event loop. A login would take a good part of a short lease.
+        """
+
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Run the statements that a generator (``plan``) yields; return its result.
 

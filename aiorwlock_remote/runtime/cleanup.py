@@ -143,6 +143,8 @@ class _PendingCleanup:
     # Local time at which the grant ends by itself.
     expires: float
     repeatable: bool
+    # Whether the answer to a repetition is that to the first request as well.
+    resolves: bool
     # The answer to the request that failed, and the error of it or of the last retry.
     first: Pending[Any]
     error: BaseException
@@ -156,6 +158,11 @@ class _PendingCleanup:
         if not isinstance(error, BackendError):
             return False
         return self.repeatable or not is_uncertain(error)
+
+    def may_answer(self, error: BaseException) -> bool:
+        """Return whether a repetition after ``error`` may answer the first request."""
+        lost = self.resolves and isinstance(error, BackendUnavailable)
+        return lost or may_be_repeated(error)
 
 
 class CleanupRetrier:
@@ -190,6 +197,7 @@ class CleanupRetrier:
         lease: float | None,
         *,
         repeatable: bool = True,
+        resolves: bool = False,
     ) -> Pending[T]:
         """Return ``first``; if that request fails, repeat it in the background.
 
@@ -202,11 +210,17 @@ class CleanupRetrier:
             repeatable: False if a request that may have been carried out must not be
                 repeated (a row lock without a lease has no ticket: a second release
                 would end another holder's grant).
+            resolves: True if the reply to a repetition also tells what became of a
+                request whose reply was lost, so that ``outcome`` waits for it.
         """
 
         def answered(reply: Pending[T]) -> None:
             if reply.error is not None:
-                self.repeat(reply, resource, retry, lease, repeatable=repeatable)
+                self.repeat(
+                    *(reply, resource, retry, lease),
+                    repeatable=repeatable,
+                    resolves=resolves,
+                )
 
         first.add_done_callback(answered)
         return first
@@ -215,7 +229,8 @@ class CleanupRetrier:
         """Wait for the answer to a request given to ``retry_if_failed``; return it.
 
         If it failed, but was certainly not carried out and may succeed soon, wait for
-        up to ``MAX_RETRIES`` repetitions, and raise the last one's error if all fail.
+        up to ``MAX_RETRIES`` repetitions, and raise the last one's error if all fail;
+        likewise if its reply was lost, and repetitions resolve that (``resolves``).
         Other errors are raised at once. Cancelling the caller stops no request.
         """
         try:
@@ -234,6 +249,7 @@ class CleanupRetrier:
         lease: float | None,
         *,
         repeatable: bool = True,
+        resolves: bool = False,
     ) -> None:
         """Repeat ``first``, a request that has failed, in the background. The arguments
         are those of ``retry_if_failed``.
@@ -241,7 +257,9 @@ class CleanupRetrier:
         error = first.error
         assert error is not None, "only a failed request is repeated"
         expires = math.inf if lease is None else self._clock.now() + lease
-        cleanup = _PendingCleanup(resource, retry, expires, repeatable, first, error)
+        cleanup = _PendingCleanup(
+            *(resource, retry, expires, repeatable, resolves, first, error)
+        )
         if not cleanup.may_be_retried(error):
             return
         if self._key is None:
@@ -254,7 +272,7 @@ class CleanupRetrier:
                 return
             self._task.start()
         self._cleanups[cleanup] = None
-        if may_be_repeated(error):
+        if cleanup.may_answer(error):
             cleanup.outcome = self._outcomes[first] = Pending()
 
     def _close(self) -> None:
@@ -315,7 +333,7 @@ class CleanupRetrier:
             self._set_outcome(cleanup, answer)
             return
         cleanup.error, cleanup.failures = error, cleanup.failures + 1
-        if cleanup.failures >= MAX_RETRIES or not may_be_repeated(error):
+        if cleanup.failures >= MAX_RETRIES or not cleanup.may_answer(error):
             self._set_outcome(cleanup)
         if cleanup.may_be_retried(error):
             # Put back last, so that requests which keep failing cannot use up

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from aiorwlock_remote._util.native import Lock
+from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_reason
@@ -24,7 +25,7 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
-from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.ports import Clock, Pending
 
 # A lease is renewed each time a third of it has passed.
 RENEWALS_PER_LEASE = 3
@@ -147,6 +148,7 @@ class Lease:
         "reason",
         "renew_due",
         "resource",
+        "send_release",
         "since",
         "slot",
         "state",
@@ -195,6 +197,9 @@ class Lease:
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
+        # What sends the release of a row lock, which has no command in the store;
+        # None: ``StoreClient`` does.
+        self.send_release: Callable[[Lease], Pending[Reply]] | None = None
         # The slot of the keeper's queue that has this lease now: left at the end, else
         # many short grants would fill the queue until a third of their lease is over.
         self.slot: dict[Lease, None] | None = None

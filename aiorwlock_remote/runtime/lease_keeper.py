@@ -12,7 +12,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import random
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -22,7 +22,7 @@ from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import back_off
-from aiorwlock_remote.errors import BackendUnavailable, LossReason
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     AbortableRenewer,
@@ -428,6 +428,14 @@ class LeaseKeeper:
             self._closing = True
             self._changed.notify()
         return self._thread
+
+    def close_in_thread(self) -> None:
+        """Stop renewing soon. May be called amid anything, as by the garbage collector,
+        which may run in a thread that has the keeper's lock.
+        """
+        if self._thread is not None:
+            with suppress(BackendError):  # no thread can be had
+                start_thread(self.close, "keeper's end")
 
     def _start(self) -> None:
         if self._thread is None and not self._closing:

@@ -291,6 +291,8 @@ class StoreClient:
         request under way (``upgrade``) may have moved the grant to another ticket, that
         is released as well.
         """
+        if lease.send_release is not None:
+            return lease.send_release(lease)
         resource, queue = lease.resource, self.queues.queue(lease.resource)
         # Through the queue: its next waiters ask in the same request, one round trip
         # sooner than by a request of their own.
@@ -307,6 +309,9 @@ class StoreClient:
 
     def release_in_background(self, lease: Lease) -> None:
         """Send the release of a grant that no caller received; only log a failure."""
+        if lease.send_release is not None:
+            lease.send_release(lease).log_failure()
+            return
         resource, seconds = lease.resource, lease.terms.lease
         retry = partial(self._release, resource, lease.ticket)
         cleanup = self.cleanup

@@ -204,52 +204,9 @@ class Held(HeldTwin):
         return self._twin.mode
 
     @property
-    def resource(self) -> str:
-        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
-        return self._twin.resource
-
-    @property
     def name(self) -> str:
         """The id of the resource, without its type; in a ``MutexSet``, the mutex."""
         return self._twin.name
-
-    @property
-    def holder(self) -> str:
-        """The public name of this grant: 12 hex digits, safe to log."""
-        return self._twin.holder
-
-    @property
-    def acquired_at(self) -> datetime:
-        """When the granted request was sent, by the wall clock of this host."""
-        return self._twin.acquired_at
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the grant is lost unless it is renewed; None: it never expires.
-
-        Zero or less if it was released, given away or lost.
-        """
-        return self._twin.expires_in
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the grant was lost; None if it is not lost."""
-        return self._twin.lost
-
-    @property
-    def valid(self) -> bool:
-        """Whether the grant is still held, so that ``check()`` would not raise."""
-        return self._twin.valid
-
-    def check(self) -> None:
-        """Raise an error unless the grant is still held; no I/O.
-
-        Raises:
-            LockLost: the lease may have run out, or the store reported the grant as
-                gone.
-            NotOwner: it was released, moved or given away.
-        """
-        self._twin.check()
 
     def extend(self, lease: float | None = None) -> None:
         """Renew the grant now; the remaining time is never shortened.
@@ -336,6 +293,49 @@ class Held(HeldTwin):
             NotOwner: it was released, moved or given away, or is being moved.
         """
         return self._call(self._twin.detach)
+
+    @property
+    def resource(self) -> str:
+        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
+        return self._twin.resource
+
+    @property
+    def holder(self) -> str:
+        """The public name of this grant: 12 hex digits, safe to log."""
+        return self._twin.holder
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When the granted request was sent, by the wall clock of this host."""
+        return self._twin.acquired_at
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until the grant is lost unless it is renewed; None: it never expires.
+
+        Zero or less if it was released, given away or lost.
+        """
+        return self._twin.expires_in
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why the grant was lost; None if it is not lost."""
+        return self._twin.lost
+
+    @property
+    def valid(self) -> bool:
+        """Whether the grant is still held, so that ``check()`` would not raise."""
+        return self._twin.valid
+
+    def check(self) -> None:
+        """Raise an error unless the grant is still held; no I/O.
+
+        Raises:
+            LockLost: the lease may have run out, or the store reported the grant as
+                gone.
+            NotOwner: it was released, moved or given away.
+        """
+        self._twin.check()
 
 
 class _Lock(LockTwin[L]):
@@ -645,29 +645,6 @@ class RowHeld(RowHeldTwin):
         """
         return self._twin.fence
 
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the lock expires if it is not renewed; None: never.
-
-        Zero once it was released or lost.
-        """
-        return self._twin.expires_in
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the lock was lost, as far as this process knows; None if it was not."""
-        return self._twin.lost
-
-    def check(self) -> None:
-        """Raise if this process knows that the lock is not held any more; no I/O.
-
-        Raises:
-            LockLost: its lease has expired, or another program unlocked the row.
-            NotOwner: the lock was released.
-            Closed: the ``Locks`` was closed.
-        """
-        self._twin.check()
-
     def extend(self) -> None:
         """Renew the lease now, in addition to the renewals in the background.
 
@@ -698,6 +675,49 @@ class RowHeld(RowHeldTwin):
             BackendError: the store failed; the row is still locked.
         """
         self._run(self._twin.release, reason)
+
+    @property
+    def resource(self) -> str:
+        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
+        return self._twin.resource
+
+    @property
+    def holder(self) -> str:
+        """The public name of this grant: 12 hex digits, safe to log."""
+        return self._twin.holder
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When the granted request was sent, by the wall clock of this host."""
+        return self._twin.acquired_at
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until the grant is lost unless it is renewed; None: it never expires.
+
+        Zero or less if it was released, given away or lost.
+        """
+        return self._twin.expires_in
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why the grant was lost; None if it is not lost."""
+        return self._twin.lost
+
+    @property
+    def valid(self) -> bool:
+        """Whether the grant is still held, so that ``check()`` would not raise."""
+        return self._twin.valid
+
+    def check(self) -> None:
+        """Raise an error unless the grant is still held; no I/O.
+
+        Raises:
+            LockLost: the lease may have run out, or the store reported the grant as
+                gone.
+            NotOwner: it was released, moved or given away.
+        """
+        self._twin.check()
 
 
 @final

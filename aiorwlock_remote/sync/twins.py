@@ -22,13 +22,12 @@ import aiorwlock_remote as aio
 from aiorwlock_remote.errors import Closed, LockLost, NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.connect import open_in
-from aiorwlock_remote.locks.held import state_of
+from aiorwlock_remote.locks.held import BaseHeld, state_of
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
 from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
-from aiorwlock_remote.recipes.row_lock.lock import release_at_exit as leave_row
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.sync.background import (
@@ -44,6 +43,7 @@ from aiorwlock_remote.sync.transactions import check_transactions, tell_of_chang
 A = TypeVar("A")
 B = TypeVar("B")
 G = TypeVar("G", bound="SyncGrant[Any]")
+H = TypeVar("H", bound=BaseHeld)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -477,13 +477,8 @@ async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
     await leave()
 
 
-class HeldTwin(SyncGrant[aio.Held]):
-    """Base of ``Held``."""
-
-    def __init__(self, loop: Background, twin: aio.Held) -> None:
-        super().__init__(loop, twin)
-        if callable(state_of(twin).options.on_lost):
-            _shown_as[twin] = weakref.ref(self)
+class GrantTwin(SyncGrant[H]):
+    """Base of ``HeldTwin`` and ``RowHeldTwin``: grants that have a ``HeldState``."""
 
     def guard(self, function: Callable[[], T]) -> T:
         """Call ``function()`` and return its result, unless the grant was lost.
@@ -502,6 +497,23 @@ class HeldTwin(SyncGrant[aio.Held]):
         state_of(self._twin).newest.check()
         return result
 
+    @staticmethod
+    async def _leave(twin: H, *, quietly: bool) -> None:
+        await state_of(twin).newest.leave(quietly=quietly)
+
+    @staticmethod
+    def _is_held(twin: H) -> bool:
+        return state_of(twin).lease.state is LeaseState.HELD
+
+
+class HeldTwin(GrantTwin[aio.Held]):
+    """Base of ``Held``."""
+
+    def __init__(self, loop: Background, twin: aio.Held) -> None:
+        super().__init__(loop, twin)
+        if callable(state_of(twin).options.on_lost):
+            _shown_as[twin] = weakref.ref(self)
+
     def check_before_commit(self) -> None:
         """Raise what the end of the ``with`` would raise now for a loss; no I/O."""
         state = state_of(self._twin).newest
@@ -513,25 +525,9 @@ class HeldTwin(SyncGrant[aio.Held]):
             if state.options.on_lost == "raise":
                 raise
 
-    @staticmethod
-    async def _leave(twin: aio.Held, *, quietly: bool) -> None:
-        await state_of(twin).newest.leave(quietly=quietly)
 
-    @staticmethod
-    def _is_held(twin: aio.Held) -> bool:
-        return state_of(twin).lease.state is LeaseState.HELD
-
-
-class RowHeldTwin(SyncGrant[AsyncRowHeld]):
+class RowHeldTwin(GrantTwin[AsyncRowHeld]):
     """Base of ``RowHeld``."""
-
-    @staticmethod
-    async def _leave(twin: AsyncRowHeld, *, quietly: bool) -> None:
-        await leave_row(twin, quietly=quietly)
-
-    @staticmethod
-    def _is_held(twin: AsyncRowHeld) -> bool:
-        return twin.expires_in != 0.0
 
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):

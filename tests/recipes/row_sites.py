@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote.recipes import RowAcquisition, RowHeld, RowLock
-from aiorwlock_remote.recipes.row_lock import manager
+from aiorwlock_remote.recipes.row_lock import acquirer
 from tests.servers.plain_rows import PlainRows
 
 FREE = ("Unlock", 0)
@@ -88,5 +88,5 @@ async def attended(plain: PlainRows, number: int = 1) -> bool:
 
 def never_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a row and is not told waits for ever."""
-    monkeypatch.setattr(manager, "MAX_POLL_INTERVAL", NEVER)
-    monkeypatch.setattr(manager, "back_off", lambda *_, **__: NEVER)
+    monkeypatch.setattr(acquirer, "MAX_POLL_INTERVAL", NEVER)
+    monkeypatch.setattr(acquirer, "back_off", lambda *_, **__: NEVER)

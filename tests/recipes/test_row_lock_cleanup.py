@@ -15,8 +15,8 @@ from aiorwlock_remote.backends.sqlite.store import SqliteStore
 from aiorwlock_remote.core.row import Plan, RowStep, Statement
 from aiorwlock_remote.errors import Unsupported
 from aiorwlock_remote.recipes import RowLock
-from aiorwlock_remote.recipes.row_lock import requests
 from aiorwlock_remote.recipes.row_lock.target import RowOutcome
+from aiorwlock_remote.runtime import cleanup
 from tests.backends.redis.connections import eventually
 from tests.recipes.fix_rows import LocksSite, port_of, through
 from tests.recipes.row_sites import FREE, LOCKED, MODES, THEIRS, ask, never_look_again
@@ -66,14 +66,14 @@ def lost(_: object) -> None:
 
 @pytest.fixture
 def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
-    """Nobody is patient: what fails is told at once."""
+    """Callers wait for one repetition of a release that failed."""
     fault = Fault(SqliteStore.carry)
 
     def carry(store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
         return fault.carried(store, plan)
 
     monkeypatch.setattr(SqliteStore, "carry", carry)
-    monkeypatch.setattr(requests, "RETRY_PERIOD", 0.0)
+    monkeypatch.setattr(cleanup, "MAX_RETRIES", 1)
     return fault
 
 
@@ -235,8 +235,8 @@ async def test_closing_asks_once_more(
 async def test_a_database_that_is_restarted(
     postgresql: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """It takes longer than anybody waits; no lease has to be waited for."""
-    monkeypatch.setattr(requests, "RETRY_PERIOD", 0.2)
+    """It takes longer than a caller waits; no lease has to be waited for."""
+    monkeypatch.setattr(cleanup, "MAX_RETRIES", 1)
     with Proxy(port_of(postgresql.url)) as proxy:
         async with connect(through(proxy, postgresql.url)) as locks:
             held = await ask(locks.row_lock("invoices", 1, lease=LEASE), mode)()

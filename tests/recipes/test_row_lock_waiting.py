@@ -1,42 +1,37 @@
-"""What a process asks of a row, and when, by a database that is acted."""
+"""What a process asks of a row, and when, at a fake database."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import BackendUnavailable, Closed
+from aiorwlock_remote import BackendUnavailable, LockTimeout
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row import (
-    UNLOCK,
-    WRITE_LOCK,
-    Plan,
-    RowState,
-    RowStep,
-    RowTable,
-)
+from aiorwlock_remote.core.commands import Released
+from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, Plan, RowStep, RowTable
 from aiorwlock_remote.core.row_dialects import SQLITE
-from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.recipes.row_lock import manager, requests
-from aiorwlock_remote.recipes.row_lock.manager import (
-    RowLease,
-    RowLockManager,
-    RowWaiters,
-)
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.integrations._row_locks import PlanStore
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.recipes.row_lock import acquirer
+from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer, RowWaiters
 from aiorwlock_remote.recipes.row_lock.target import (
     PublishedStrategy,
     RowAttempt,
-    RowIdentity,
     RowOutcome,
     RowSql,
     RowTarget,
 )
+from aiorwlock_remote.runtime import cleanup
 from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
+from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.fixed_clock import StandingClock
 
@@ -48,31 +43,27 @@ HELD = RowOutcome(RowStep(1), held=True)
 AWAY = BackendUnavailable(what="not sent", nothing_done=True)
 
 
-class Acted:
+class FakeDatabase:
     """A database whose next answers are given; after those, the row is ours.
 
-    ``took``: seconds that each takes by the clock.
+    ``took``: seconds that the next answers take by the clock, then each of the others.
     """
 
     def __init__(self) -> None:
         self.clock = StandingClock()
-        self.host = current_event_loop(self.clock)
+        loop = current_event_loop(self.clock)
         self.answers: list[RowOutcome | BackendUnavailable | Pending[Any]] = []
-        self.took = 0.0
+        self.took = [0.0]
         self.sent = 0
-        self.freed: list[RowIdentity] = []
-        self.closed = False
-        self.waiting = RowLockManager[Any](self, self.host, self.check)
-        self.requests = self.waiting._requests
-        self.requests._on_freed = self.freed.append
-
-    def check(self) -> None:
-        if self.closed:
-            raise Closed
+        self.freed: list[object] = []
+        self.client = StoreClient(loop, StoreSettings("test"))
+        self.client.use(PlanStore(self, loop))
+        self.acquirer = RowAcquirer[Any](self.client, self)
+        self.acquirer._requests._on_freed = self.freed.append
 
     def carry(self, _: Plan[Any, Any]) -> Pending[Any]:
         self.sent += 1
-        self.clock.seconds += self.took
+        self.clock.seconds += self.took.pop(0) if self.took[1:] else self.took[0]
         answer = self.answers.pop(0) if self.answers else HELD
         if isinstance(answer, Pending):
             return answer
@@ -83,10 +74,10 @@ class Acted:
             pending.set_exception(answer)
         return pending
 
-    async def obtain(
-        self, row: RowTarget[Any], until: float | None = None, *, wait: bool = False
-    ) -> RowLease[Any] | RowState:
-        return await self.waiting._obtain(attempt(row, until), wait=wait)
+    async def obtain(self, row: RowTarget[Any], timeout: float | None = None) -> Lease:
+        terms = LeaseTerms(row.strategy.lease)
+        request = AcquireRequest(row, Mode.WRITE, Policy.READER, terms, timeout)
+        return await self.acquirer.acquire(request)
 
 
 def row(lease: float | None = None) -> RowTarget[Any]:
@@ -94,16 +85,14 @@ def row(lease: float | None = None) -> RowTarget[Any]:
     return RowTarget.of(sql, "1", sql, lease)
 
 
-def attempt(row: RowTarget[Any], until: float | None = None) -> RowAttempt[Any]:
-    return RowAttempt(row, Mode.WRITE, "test", "ticket", until)
-
-
 @pytest.fixture
-async def acted(monkeypatch: pytest.MonkeyPatch) -> Acted:
+async def fake(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeDatabase]:
     """It is asked without pauses."""
-    monkeypatch.setattr(manager, "back_off", lambda *_, **__: 0.0)
-    monkeypatch.setattr(requests, "back_off", lambda *_: 0.0)
-    return Acted()
+    monkeypatch.setattr(acquirer, "back_off", lambda *_, **__: 0.0)
+    monkeypatch.setattr(cleanup, "back_off", lambda *_: 0.0)
+    fake = FakeDatabase()
+    yield fake
+    fake.client.keeper.close()
 
 
 async def a_few_steps() -> None:
@@ -112,115 +101,111 @@ async def a_few_steps() -> None:
             await checkpoint()
 
 
-async def test_all_who_look_share_one_watch() -> None:
+async def test_all_who_poll_share_one_watch() -> None:
     """It ends with the last of them."""
-    told: list[str] = []
+    calls: list[str] = []
 
     def watch(_: Callable[[], object]) -> Callable[[], object]:
-        told.append("watched")
-        return lambda: told.append("over")
+        calls.append("watched")
+        return lambda: calls.append("over")
 
-    crowd = RowWaiters()
-    with crowd.polling(watch):
-        with crowd.polling(watch):
+    waiters = RowWaiters()
+    with waiters.polling(watch):
+        with waiters.polling(watch):
             pass
-        assert told == ["watched"]
-    assert told == ["watched", "over"]
-    with crowd.polling(watch):
-        assert told == ["watched", "over", "watched"]
+        assert calls == ["watched"]
+    assert calls == ["watched", "over"]
+    with waiters.polling(watch):
+        assert calls == ["watched", "over", "watched"]
 
 
-async def test_looks_are_more_and_more_seldom_until_somebody_leaves(
-    acted: Acted, monkeypatch: pytest.MonkeyPatch
+async def test_polls_are_rarer_and_rarer_until_a_wake_up(
+    fake: FakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[int] = []
+    polls: list[int] = []
 
-    def pause(look: int, *_: float, **__: float) -> float:
-        looks.append(look)
-        return 0.0 if look < 3 else math.inf
+    def pause(poll: int, *_: float, **__: float) -> float:
+        polls.append(poll)
+        return 0.0 if poll < 3 else math.inf
 
-    monkeypatch.setattr(manager, "back_off", pause)
-    monkeypatch.setattr(manager, "MAX_POLL_INTERVAL", math.inf)
+    monkeypatch.setattr(acquirer, "back_off", pause)
+    monkeypatch.setattr(acquirer, "MAX_POLL_INTERVAL", math.inf)
 
     async def waits() -> bool:
-        return looks[-1:] == [3]
+        return polls[-1:] == [3]
 
-    acted.answers = [TAKEN] * 9  # the first one before it waits
+    fake.answers = [TAKEN] * 9  # the first one before it waits
     async with anyio.create_task_group() as group:
-
-        async def obtain() -> None:
-            assert isinstance(await acted.obtain(row(), wait=True), RowLease)
-
-        group.start_soon(obtain)
+        group.start_soon(fake.obtain, row())
         await wait_until(waits, 10)
-        looks.append(-1)
-        acted.waiting.wake(row().identity)
+        polls.append(-1)
+        fake.acquirer.wake(row())
         await wait_until(waits, 10)
-        acted.waiting.wake()
-    assert looks == [0, 1, 2, 3, -1, 0, 1, 2, 3]
+        fake.acquirer.wake()
+    assert polls == [0, 1, 2, 3, -1, 0, 1, 2, 3]
+    assert fake.client.wakeups["message"] == 2
+    assert fake.client.wakeups["poll"] == 6
 
 
-async def test_who_cannot_be_told_anything_is_told_so_after_a_while(
-    acted: Acted,
+async def test_a_database_that_is_away_is_reported_after_a_while(
+    fake: FakeDatabase,
 ) -> None:
-    acted.answers, acted.took = [AWAY] * 9, 2.0
+    fake.answers, fake.took = [AWAY] * 9, [2.0]
     with pytest.raises(BackendUnavailable):
-        await acted.obtain(row())
-    assert acted.sent == 3
+        await fake.obtain(row())
+    assert fake.sent == 3
 
 
-async def test_or_when_its_time_is_over(acted: Acted) -> None:
-    acted.answers, acted.took = [AWAY] * 9, 2.0
+async def test_or_when_the_timeout_is_over(fake: FakeDatabase) -> None:
+    fake.answers, fake.took = [AWAY] * 9, [2.0]
     with pytest.raises(BackendUnavailable):
-        await acted.obtain(row(), acted.clock.now() + 2.0)
-    assert acted.sent == 1
+        await fake.obtain(row(), timeout=2.0)
+    assert fake.sent == 1
 
 
-async def test_once_closed_nothing_is_tried_again(acted: Acted) -> None:
-    acted.answers, acted.closed = [AWAY] * 9, True
-    with pytest.raises(Closed):
-        await acted.obtain(row())
-    assert acted.sent == 1
-
-
-async def test_closed_and_cancelled_it_is_given_back_once(acted: Acted) -> None:
+async def test_closed_and_cancelled_it_is_given_back_once(fake: FakeDatabase) -> None:
     answer: Pending[Any] = Pending()
-    acted.answers = [answer]
+    fake.answers = [answer]
     async with anyio.create_task_group() as group:
-        group.start_soon(acted.obtain, row())
+        group.start_soon(fake.obtain, row())
         await a_few_steps()
-        acted.requests.close()
+        fake.client.in_flight.close()
         group.cancel_scope.cancel()
         await a_few_steps()
         answer.set_result(HELD)
-    assert acted.sent == 2
-    assert acted.freed == [row().identity]
+    assert fake.sent == 2
+    assert fake.freed == [row()]
 
 
-async def test_a_try_is_made_some_times_while_others_are_faster(acted: Acted) -> None:
-    acted.answers = [FASTER] * 9
-    assert isinstance(await acted.obtain(row()), RowState)
-    assert acted.sent == manager.IMMEDIATE_ATTEMPTS
+async def test_some_attempts_are_made_while_others_are_faster(
+    fake: FakeDatabase,
+) -> None:
+    fake.answers = [FASTER] * 9
+    with pytest.raises(LockTimeout):
+        await fake.obtain(row(), timeout=0)
+    assert fake.sent == acquirer.IMMEDIATE_ATTEMPTS
 
 
-async def test_a_lease_counts_from_before_it_was_asked_for(acted: Acted) -> None:
-    acted.took, began = 4.0, acted.clock.now()
-    held = await acted.obtain(row(lease=60.0))
-    assert isinstance(held, RowLease)
-    assert began + 50 < held.deadline <= began + 60.0
+async def test_a_lease_counts_from_before_it_was_asked_for(fake: FakeDatabase) -> None:
+    fake.took, began = [4.0], fake.clock.now()
+    lease = await fake.obtain(row(lease=60.0))
+    assert lease.deadline is not None
+    assert began + 50 < lease.deadline <= began + 60.0
 
 
-async def test_one_that_comes_when_it_is_over_is_given_back(acted: Acted) -> None:
-    acted.took = 60.0
-    with pytest.raises(BackendUnavailable) as told:
-        await acted.obtain(row(lease=60.0))
-    assert told.value.nothing_done
-    assert acted.sent == 2
-    assert acted.freed == [row().identity]
+async def test_a_grant_that_comes_when_it_is_over_is_given_back(
+    fake: FakeDatabase,
+) -> None:
+    fake.took = [60.0, 0.0]
+    lease = await fake.obtain(row(lease=60.0))
+    assert lease.left is not None
+    assert lease.left > 0
+    assert fake.sent == 3
+    assert fake.freed == [row()]
 
 
-async def test_what_a_table_takes_is_checked_until_one_was_locked(
-    acted: Acted, monkeypatch: pytest.MonkeyPatch
+async def test_a_table_is_checked_until_one_of_its_rows_was_locked(
+    fake: FakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[bool] = []
 
@@ -228,37 +213,20 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
         checked.append(check)
 
     monkeypatch.setattr(PublishedStrategy, "take", take)
-    acted.answers = [TAKEN]
+    fake.answers = [TAKEN]
     for _ in range(3):
-        await acted.obtain(row())
+        with suppress(LockTimeout):
+            await fake.obtain(row(), timeout=0)
     assert checked == [True, True, False]
 
 
-async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> None:
-    """And not another time."""
-    acted.answers = [AWAY, AWAY]
-    told = acted.requests.give(attempt(row()), "")
-    acted.requests.close()
-    assert acted.sent == 2
-    assert told.error is AWAY
-    await a_few_steps()
-    assert acted.sent == 2
-    await acted.requests.wait_closed()
-
-
-async def test_a_release_is_sent_again_for_a_while(acted: Acted) -> None:
-    acted.answers, acted.took = [AWAY] * 3, 2.0
-    told = acted.requests.give(attempt(row()), "")
-    with pytest.raises(BackendUnavailable):
-        await told
-    assert acted.sent == 3
-    await acted.requests.wait_closed()
-
-
-async def test_whoever_gives_back_while_others_change_it_is_told_when_it_is_done(
-    acted: Acted,
+async def test_a_release_while_others_change_the_row_is_repeated(
+    fake: FakeDatabase,
 ) -> None:
-    acted.answers = [FASTER, HELD]
-    assert await acted.requests.give(attempt(row()), "") is HELD
-    assert acted.sent == 2
-    assert acted.freed == [row().identity]
+    lease = await fake.obtain(row())
+    fake.answers = [FASTER, HELD]
+    reply = await fake.client.cleanup.outcome(fake.client.release(lease))
+    assert isinstance(reply, Released)
+    assert reply.held
+    assert fake.sent == 3
+    assert fake.freed == [row()]

@@ -306,7 +306,8 @@ CLASSES = (
 
 #: What takes a function that blocks in place of an async one: written by hand.
 BY_HAND = {
-    "Held.guard": "HeldTwin",
+    "Held.guard": "GrantTwin",
+    "RowHeld.guard": "likewise",
     "Leader.elected": "LeaderTwin",
     "Leader.lead": "LeaderTwin",
     "Locks.lead": "LOCKS, with the docstring of the async method",

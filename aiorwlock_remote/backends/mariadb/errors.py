@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import ssl
+from typing import Literal
 
 from asyncmy import errors as asyncmy_errors
 
@@ -45,22 +46,24 @@ _LOCKED = {1205, 1969, 3024, 3572}  # the time to wait for a row was over
 _READ_ONLY = {1290, 1836}
 _NOT_LET_IN = {1044, 1045, 1049, 1698, 1130, 1862, 1820, 3118}
 _BAD_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 3098, 3819, 4025}
-_LACKING = (
+Lacks = Literal["", "tables", "rights"]
+_LACKING: tuple[tuple[set[int], str, Lacks], ...] = (
     (
         {1142, 1143, 1227},
         "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans",
+        "rights",
     ),
-    ({1665}, "SET GLOBAL binlog_format = 'MIXED'"),
-    ({3159}, "?tls=yes"),
+    ({1665}, "SET GLOBAL binlog_format = 'MIXED'", ""),
+    ({3159}, "?tls=yes", ""),
 )
-"""Codes for what the server or the user lacks, each with the hint for the user."""
+"""Codes, the hint for the user, and what the server or the user lacks."""
 OTHER_NAME = "another name for the resource"
 _UNUSABLE = (
     ({1104}, "SET SESSION sql_big_selects = ON"),
     ({1175}, "SET SESSION sql_safe_updates = OFF"),
-    ({1366, 1300, 1264, 1153}, OTHER_NAME),
 )
-"""Codes of a bad request or session, each with what to change."""
+"""Codes of an unusable session, each with what to change."""
+_BAD_VALUE = {1366, 1300, 1264, 1153}
 _TOO_LONG = 1406
 _NO_SOCKET = "not expose socket"  # asyncmy's words for a transport of uvloop that ended
 _LOST = 2013
@@ -114,16 +117,20 @@ def from_driver(exc: BaseException, where: str, dialect: ServerDialect) -> Failu
         return CasContention(what=what, nothing_done=True)
     if code in _LOCKED:
         return RowLocked(what=what, nothing_done=True)
-    for codes, hint in (
-        (_NOT_LET_IN, dialect.example_url),
-        (_BAD_TABLES, dialect.schema_hint),
+    lacking: tuple[tuple[set[int], str, Lacks], ...] = (
+        (_NOT_LET_IN, dialect.example_url, ""),
+        (_BAD_TABLES, dialect.schema_hint, "tables"),
         *_LACKING,
-    ):
+    )
+    for codes, hint, lacks in lacking:
         if code in codes:
-            return Unsupported(what=what, hint=hint, nothing_done=True)
-    for codes, hint in (*_UNUSABLE, ({_TOO_LONG}, _too_long(dialect))):
+            return Unsupported(what=what, hint=hint, nothing_done=True, lacks=lacks)
+    for codes, hint in _UNUSABLE:
         if code in codes:
             return ConfigurationError(what=what, hint=hint)
+    for codes, hint in ((_BAD_VALUE, OTHER_NAME), ({_TOO_LONG}, _too_long(dialect))):
+        if code in codes:
+            return ConfigurationError(what=what, hint=hint, refused="value")
     return BackendUnavailable(what=what, nothing_done=True)
 
 

@@ -157,9 +157,11 @@ class MariadbExecutor(DriverExecutor):
                 what = errors.message_of(exc)
                 if any(mark in what for mark in MARKS):
                     hint = self.driver.dialect.schema_hint
-                    raise Unsupported(what=what, hint=hint) from exc
+                    raise Unsupported(what=what, hint=hint, lacks="tables") from exc
                 # MySQL refuses the key; to MariaDB it is the number 0.
-                raise ConfigurationError(what=what, hint=errors.OTHER_NAME) from exc
+                raise ConfigurationError(
+                    what=what, hint=errors.OTHER_NAME, refused="value"
+                ) from exc
             if code in _CONSTRAINTS:
                 what = errors.message_of(exc)
                 raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc

@@ -399,7 +399,8 @@ class OracleExecutor(DriverExecutor):
                 await cursor.execute(statement.text, list(statement.values))
             except Error as exc:
                 if errors.code_of(exc) in _BAD_MARKS:
-                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                    what = str(exc)
+                    raise Unsupported(what=what, hint=SCHEMA, lacks="tables") from exc
                 raise
             if statement.tells:
                 return StatementResult(rows=tuple(await cursor.fetchall()))

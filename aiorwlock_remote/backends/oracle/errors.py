@@ -36,7 +36,8 @@ connection or a call that was interrupted.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import oracledb
 
@@ -70,21 +71,27 @@ _LOGIN = {
     "ORA-28001": "the password has expired",
 }
 _NO_SERVICE = ("ORA-12514", "ORA-12505", "ORA-12521", "DPY-6001", "DPY-6003")
-_SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
-    _NO_SERVICE: (Unsupported, "the service as `lsnrctl services` shows it"),
+_SAID: dict[tuple[str, ...], tuple[Callable[..., Failure], str]] = {
+    _NO_SERVICE: (
+        partial(Unsupported, nothing_done=True),
+        "the service as `lsnrctl services` shows it",
+    ),
     ("ORA-00942", "ORA-00904", "ORA-06550", "ORA-00980", "ORA-06564"): (
-        Unsupported,
+        partial(Unsupported, nothing_done=True, lacks="tables"),
         SCHEMA,
     ),
     ("ORA-01031", "ORA-01720", "ORA-01950", "ORA-41900"): (
-        Unsupported,
+        partial(Unsupported, nothing_done=True, lacks="rights"),
         "GRANT SELECT, INSERT, UPDATE, DELETE ON both tables TO that user",
     ),
     ("ORA-12899", "ORA-01461", "ORA-01438"): (
-        ConfigurationError,
+        partial(ConfigurationError, refused="value"),
         "a shorter name or ticket, or a wider column",
     ),
-    ("ORA-06502", "ORA-22835"): (BadRecord, "rwlock break"),
+    ("ORA-06502", "ORA-22835"): (
+        partial(BadRecord, nothing_done=True),
+        "rwlock break",
+    ),
 }
 """Codes whose errors contain the server's message, each with the hint for the user."""
 _BY_CODE = {code: made for codes, made in _SAID.items() for code in codes}
@@ -113,10 +120,8 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         what = f"{where}: {code}"
         return Unsupported(what=what, hint=_LOGIN[code], nothing_done=True)
     if code in _BY_CODE:
-        kind, hint = _BY_CODE[code]
-        if issubclass(kind, BackendError):
-            return kind(what=said, hint=hint, nothing_done=True)
-        return kind(what=said, hint=hint)
+        make, hint = _BY_CODE[code]
+        return make(what=said, hint=hint)
     if untrusted := _untrusted(exc, code):
         return certificate_not_trusted(where, untrusted)
     if code in _THICK:

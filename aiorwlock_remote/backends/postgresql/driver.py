@@ -313,9 +313,9 @@ class PostgresqlExecutor(DriverExecutor):
         except PostgresError as exc:
             code, message = errors.code_of(exc), errors.message_of(exc)
             if code == _BAD_ARGUMENT:
-                raise ConfigurationError(what=message) from exc
+                raise ConfigurationError(what=message, refused="value") from exc
             if code == _BAD_MARK:
-                raise Unsupported(what=message, hint=SCHEMA) from exc
+                raise Unsupported(what=message, hint=SCHEMA, lacks="tables") from exc
             if code.startswith(_CONSTRAINTS):
                 raise ConfigurationError(what=message, hint=CONSTRAINT_HINT) from exc
             raise

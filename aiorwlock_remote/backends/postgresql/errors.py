@@ -6,6 +6,7 @@ A statement that fails has changed nothing, unless the error is about the connec
 from __future__ import annotations
 
 from ssl import SSLCertVerificationError
+from typing import Literal
 
 import asyncpg
 
@@ -38,27 +39,34 @@ _REWRITTEN_HINT = (
     "a rule or a view changes what is asked of the table: use the plain tables that "
     f"{_MAKES}, and DROP RULE … ON them"
 )
-_LACKING: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("28", "3D000"), "postgresql://user:password@host/database"),
-    (("23", "42P01", "42703", "3F000", "42804", "42883"), SCHEMA),
-    (("42501",), "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …"),
+Lacks = Literal["", "tables", "rights"]
+_Lacking = tuple[tuple[tuple[str, ...], str, Lacks], ...]
+_LACKING: _Lacking = (
+    (("28", "3D000"), "postgresql://user:password@host/database", ""),
+    (("23", "42P01", "42703", "3F000", "42804", "42883"), SCHEMA, "tables"),
+    (
+        ("42501",),
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, doormans TO …",
+        "rights",
+    ),
     # A prepared statement that another session has, or has not.
     (
         ("26000", "0A000", "42P05"),
         "behind PgBouncer in transaction mode: ?statement_cache=no",
+        "",
     ),
 )
-"""SQLSTATEs of what the server or the role lacks, each with the hint for the user."""
+"""SQLSTATEs, the hint for the user, and what the server or the role lacks."""
 _TOO_LONG = (
     f"a column of mutex_locks or doormans is shorter than {_MAKES} it: widen it by "
     "ALTER TABLE, or take a shorter name for the resource"
 )
-_UNUSABLE = (
+_VALUES = (
     (("22001",), _TOO_LONG),
     (("22021", "22P05", LIMIT_EXCEEDED), "another name for the resource"),
-    (("25P02",), "ROLLBACK comes first"),
 )
-"""SQLSTATEs of a bad request, each with what to change."""
+"""SQLSTATEs of a value that a column does not take, each with what to change."""
+_IN_FAILED_TRANSACTION = "25P02"
 # Any other one, such as a standby's 25006 or 53… of a full server, is a server that is
 # not available now and has done nothing.
 
@@ -98,15 +106,17 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         return CasContention(what=what, nothing_done=True)
     if code == _LOCKED:
         return RowLocked(what=what, nothing_done=True)
-    lacking = _LACKING
+    lacking: _Lacking = _LACKING
     # The same code is used for "cached plan must not change result type", where the
     # session is another one behind a pooler (test_pgbouncer.py).
     if code in _REWRITTEN and "plan" not in what.lower():
-        lacking = ((_REWRITTEN, _REWRITTEN_HINT),)
-    for codes, hint in lacking:
+        lacking = ((_REWRITTEN, _REWRITTEN_HINT, "tables"),)
+    for codes, hint, lacks in lacking:
         if code.startswith(codes):
-            return Unsupported(what=what, hint=hint, nothing_done=True)
-    for codes, hint in _UNUSABLE:
+            return Unsupported(what=what, hint=hint, nothing_done=True, lacks=lacks)
+    for codes, hint in _VALUES:
         if code.startswith(codes):
-            return ConfigurationError(what=what, hint=hint)
+            return ConfigurationError(what=what, hint=hint, refused="value")
+    if code == _IN_FAILED_TRANSACTION:
+        return ConfigurationError(what=what, hint="ROLLBACK comes first")
     return BackendUnavailable(what=what, nothing_done=True)

@@ -124,6 +124,7 @@ def map_error(
             what=f"{path}: {exc}",
             hint="its tables were changed or dropped",
             nothing_done=True,
+            lacks="tables",
         )
     return BackendUnavailable(what=f"{path}: {exc}")
 

@@ -25,6 +25,11 @@ from aiorwlock_remote.backends.sqlite.sqlite_file import (
     retry_while_busy,
     sync_level_for,
 )
+from aiorwlock_remote.cas.renewer import (
+    CallbackThread,
+    RowRenewer,
+    RowsApartRenewer,
+)
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, MutexRecord
@@ -250,10 +255,20 @@ class SqliteStore(EmbeddedStore):
         file, table_file = _absolute_path(path), _absolute_path(rows or path)
         connect = partial(SqliteConnection, file, loop.clock)
         super().__init__(connect, "sqlite", loop, wake, settings)
-        self._rows = SqlitePlanRunner(table_file, loop)
+        self._new_plan_runner = partial(SqlitePlanRunner, table_file, loop)
+        self._rows = self._new_plan_runner()
+
+    def expect_row_renewals(self) -> None:
+        """Do nothing: the file is opened in no time."""
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._rows.carry(plan)
+
+    def renewer(self) -> RowsApartRenewer:
+        runner = self._new_plan_runner()
+        thread = CallbackThread(self._loop.clock)
+        rows = RowRenewer(thread, runner.carry_blocking, runner.close)
+        return RowsApartRenewer(super().renewer(), rows)
 
     async def aclose(self) -> None:
         await self._rows.aclose()
@@ -289,12 +304,21 @@ class SqlitePlanRunner:
         self._thread.submit(self._run, partial(self._run_plan, plan), pending)
         return self._plans.add(pending)
 
+    def carry_blocking(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Run a plan in the calling thread, one at a time; its reply has come."""
+        pending: Pending[T] = Pending()
+        try:
+            pending.set_result(self._run_plan(plan))
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            pending.set_exception(exc)
+        return pending
+
     async def aclose(self) -> None:
         await self._plans.wait_closed()
         self._closed = True
         if self._thread is not None:
             closed: Pending[None] = Pending()
-            self._thread.submit(self._run, self._close, closed)
+            self._thread.submit(self._run, self.close, closed)
             self._thread.shutdown(wait=False)
             await closed
 
@@ -322,14 +346,15 @@ class SqlitePlanRunner:
         except sqlite3.Error as exc:
             raise self._rolled_back(exc) from exc
         except OverflowError as exc:
-            raise ConfigurationError(what=f"{self._path}: {exc}") from exc
+            what = f"{self._path}: {exc}"
+            raise ConfigurationError(what=what, refused="value") from exc
         return result
 
     def _opened(self, until: float) -> sqlite3.Connection:
         if identity_of(self._path) != self._identity:
             # Replaced, as by a backup: the row must be locked that others see
             # (test_sqlite_file_replaced.py: test_a_file_of_rows_that_is_replaced).
-            self._close()
+            self.close()
         if self._db is None:
             uri = f"{Path(self._path).as_uri()}?mode=rw"
             db = sqlite3.connect(
@@ -353,7 +378,8 @@ class SqlitePlanRunner:
             error.nothing_done = True
         return error
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file; callable in any thread if no plan is running."""
         if self._db is not None:
             self._db.close()
             self._db = None

@@ -37,6 +37,8 @@ from aiorwlock_remote.cas.driver.pool import (
 from aiorwlock_remote.cas.renewer import (
     CallbackThread,
     CasRenewer,
+    RowRenewer,
+    RowsApartRenewer,
     TwoLaneRenewer,
     wake_no_client,
 )
@@ -70,6 +72,8 @@ RENEWAL_CONNECTIONS = 4
 """Most connections for renewals of rows that are not locked."""
 LOCKED_ROW_CONNECTIONS = 2
 """Connections for renewals that may wait for a row that another program has locked."""
+ROW_LOCK_CONNECTIONS = 4
+"""Most connections for renewals of row locks, in tables of the user's."""
 MIN_ROW_WAIT = 0.05
 MAX_ROW_WAIT = 1.0
 """Bounds, in seconds, of a renewal's wait for a row that was found locked before."""
@@ -100,12 +104,19 @@ class RenewalLoop(Generic[C]):
         self.locked_row_connections: ConnectionPool[C] = ConnectionPool(
             driver, LOCKED_ROW_CONNECTIONS
         )
+        self.row_lock_connections: ConnectionPool[C] = ConnectionPool(
+            driver, ROW_LOCK_CONNECTIONS
+        )
 
     def connect(self) -> Pending[None]:
         """Try to open a connection; the reply comes in the lease keeper's thread."""
         pending: Pending[None] = Pending()
         self.loop.spawn(partial(self._connect, pending))
         return pending
+
+    def connect_row_locks(self) -> None:
+        """Open a connection for row locks, without waiting for it."""
+        self.loop.spawn(self.row_lock_connections.connect)
 
     def end(self) -> None:
         """Abort the renewal connections; block until the loop's thread has ended."""
@@ -114,6 +125,7 @@ class RenewalLoop(Generic[C]):
     def _abort(self) -> None:
         self.connections.abort()
         self.locked_row_connections.abort()
+        self.row_lock_connections.abort()
 
     async def _connect(self, pending: Pending[None]) -> None:
         await self.connections.connect()
@@ -274,25 +286,34 @@ class TableStore(CasLockStore):
         part, to pass as ``after`` of the next call, or None at the end of the table.
         """
 
+    def expect_row_renewals(self) -> None:
+        if isinstance(self._renewals, RenewalLoop):
+            self._renewals.connect_row_locks()
+
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._row_plans.add(
             run_plan_autocommit(self._executor.run_row_plan, plan)
         )
 
-    def renewer(self) -> TwoLaneRenewer:
+    def renewer(self) -> RowsApartRenewer:
         renewals, self._renewed = self._renewals, True
         clock = self._event_loop.clock
-        slow_thread = CallbackThread(clock)
+        slow_thread, row_thread = CallbackThread(clock), CallbackThread(clock)
+        row_source: ConnectionSource[Any]
         if isinstance(renewals, BorrowedConnections):
             thread, close, ready = CallbackThread(clock), None, None
             loop = OtherThreadLoop(self._event_loop, thread)
             slow_loop = OtherThreadLoop(self._event_loop, slow_thread)
+            row_loop = OtherThreadLoop(self._event_loop, row_thread)
+            row_source = renewals
             fast = self._renewal_cas(thread, loop, renewals)
             slow = self._renewal_cas(slow_thread, slow_loop, renewals)
         else:
             thread, close, ready = renewals.callbacks, renewals.end, renewals.connect
             slow_loop = OtherThreadLoop(renewals.loop, slow_thread)
             slow_source = renewals.locked_row_connections
+            row_loop = OtherThreadLoop(renewals.loop, row_thread)
+            row_source = renewals.row_lock_connections
             fast = self._renewal_cas(thread, renewals.loop, renewals.connections)
             slow = self._renewal_cas(slow_thread, slow_loop, slow_source)
         # A row that another program keeps locked must not delay the renewals of other
@@ -305,11 +326,14 @@ class TableStore(CasLockStore):
             share = seconds / (2 * resources)
             slow.patience = min(MAX_ROW_WAIT, max(MIN_ROW_WAIT, share))
 
-        return TwoLaneRenewer(
+        locks = TwoLaneRenewer(
             self._renewer_of(thread, fast, close=close, ready=ready),
             self._renewer_of(slow_thread, slow, fit=set_patience),
             clock,
         )
+        rows = self.executor_type(row_loop, row_source, self._driver)
+        carry = partial(run_plan_autocommit, rows.run_row_plan)
+        return RowsApartRenewer(locks, RowRenewer(row_thread, carry))
 
     async def aclose(self) -> None:
         self._watcher.close()

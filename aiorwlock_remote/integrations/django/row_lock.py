@@ -42,7 +42,7 @@ from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.sql import driver_code
 from aiorwlock_remote.integrations._row_locks import (
     PlanRunner,
-    RowLockManagers,
+    RowSessions,
     from_driver_codes,
 )
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
@@ -190,8 +190,8 @@ def row_lock(
     # Django's cursors take %s for all databases, and UUIDs as `_execute` converts them.
     dialect = replace(dialect.patient(MAX_ROW_WAIT), bind="%s", uuids=True)
     sql = RowSql(table, key, dialect)
-    manager = _MANAGERS.get(database, partial(_plan_runner, database))
-    return RowLock(manager, RowTarget.of(sql, str(pk), sql, lease))
+    row = RowTarget.of(sql, str(pk), sql, lease)
+    return _SESSIONS.lock(row, database, partial(_plan_runner, database))
 
 
 def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
@@ -220,7 +220,7 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
     return owner, primary
 
 
-_MANAGERS: RowLockManagers[Statement] = RowLockManagers(
+_SESSIONS: RowSessions[Statement] = RowSessions(
     "Django", "call row_lock in an async view or another coroutine", {}
 )
 """By database alias."""

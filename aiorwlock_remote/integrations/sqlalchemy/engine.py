@@ -42,12 +42,13 @@ def from_driver(
             # A value that SQLAlchemy refuses for the column. Its own text contains a
             # link and the statement (test_keys_that_no_driver_takes).
             cause = exc if exc.orig is None else exc.orig
-            return ConfigurationError(what=f"{where}: {' '.join(str(cause).split())}")
+            what = f"{where}: {' '.join(str(cause).split())}"
+            return ConfigurationError(what=what, refused="value")
         return from_driver_codes(exc, where, asked=asked)
     lost = exc.connection_invalidated
     error = from_driver_codes(exc.orig, where, asked=asked, lost=lost)
     if isinstance(exc, DataError) and not isinstance(error, ConfigurationError):
-        return ConfigurationError(what=error.what)
+        return ConfigurationError(what=error.what, refused="value")
     return error
 
 

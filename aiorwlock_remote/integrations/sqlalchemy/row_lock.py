@@ -44,7 +44,7 @@ from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import LockModeName, Mode, mode_of
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
-from aiorwlock_remote.integrations._row_locks import RowLockManagers
+from aiorwlock_remote.integrations._row_locks import RowSessions
 from aiorwlock_remote.integrations.sqlalchemy.engine import (
     MAX_ROW_WAIT,
     Statement,
@@ -315,11 +315,11 @@ def row_lock(
     if lease is not None:
         names["grants"] = grants
     statements = RowLockStatements(table, row_id, key=key, **names)
-    manager = _MANAGERS.get(engine.sync_engine, partial(plan_runner, engine))
-    return RowLock(manager, statements.row(engine.dialect.name, lease))
+    row = statements.row(engine.dialect.name, lease)
+    return _SESSIONS.lock(row, engine.sync_engine, partial(plan_runner, engine))
 
 
-_MANAGERS: RowLockManagers[Statement] = RowLockManagers(
+_SESSIONS: RowSessions[Statement] = RowSessions(
     "SQLAlchemy",
     "under trio: connect('postgresql://…').row_lock(…)",
     weakref.WeakKeyDictionary(),

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, final
+from typing import Any, final
 
-import anyio
-
-from aiorwlock_remote.core.row import RowKey, RowState, RowTable, Statement
+from aiorwlock_remote.core.row import RowKey, RowState, RowTable
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.text import check_reason
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import (
-    BackendUnavailable,
-    Closed,
-    LockError,
-    LockLost,
-    LossReason,
-    NotOwner,
-)
+from aiorwlock_remote.errors import NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
-from aiorwlock_remote.locks.session import Session, end_body
-from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.locks.held import BaseHeld
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
-from aiorwlock_remote.recipes.row_lock.manager import RowLease, RowLockManager
-from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
+from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
+from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 
 @final
@@ -44,14 +35,18 @@ class RowLock:
     frees it, and if the reply to a request is lost, ``AcquireUncertain`` says that the
     row may be locked. With a lease the row has a fourth column: a dead holder's lock
     ends with its lease, a lost reply is resolved by a ticket, and each grant has a
-    fence. The lease is renewed in the event loop, which must not be blocked for
-    longer; if it is lost, the body of ``async with`` is cancelled and ``LockLost`` is
-    raised. Programs that use the published statements alone do not see leases.
+    fence. The lease is renewed in the background, also while the event loop is blocked;
+    if it is lost, the body of ``async with`` is cancelled and ``LockLost`` is raised.
+    Programs that use the published statements alone do not see leases.
     """
 
-    def __init__(self, manager: RowLockManager[Any], row: RowTarget[Any]) -> None:
-        self._manager = manager
+    def __init__(
+        self, session: Session, acquirer: RowAcquirer[Any], row: RowTarget[Any]
+    ) -> None:
+        self._session = session
+        self._acquirer = acquirer
         self._row = row
+        self._options = Options(lease=row.strategy.lease)
 
     def read(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
         """Return an attempt to lock the row together with other readers.
@@ -109,7 +104,8 @@ class RowLock:
             BackendError: the store failed.
             Closed: the ``Locks`` is closed, forked or of another event loop.
         """
-        return await self._manager.look(self._row)
+        self._session.check()
+        return await self._acquirer.look(self._row)
 
     async def grants(self) -> tuple[RowGrant, ...]:
         """Return the grants in the row, expired ones too; empty without a lease.
@@ -119,25 +115,33 @@ class RowLock:
         Raises:
             ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
         """
-        return await self._manager.grants(self._row)
+        self._session.check()
+        return await self._acquirer.grants(self._row)
 
     def _acquisition(
         self, mode: Mode, reason: str, timeout: float | None
     ) -> RowAcquisition:
         check_seconds("timeout", timeout)
-        reason = check_reason(reason)
-        return RowAcquisition(self._manager, self._row, mode, reason, timeout)
+        request = self._request(mode, reason, timeout)
+        return RowAcquisition(self._session, self._acquirer, request, self._options)
 
     async def _try(self, mode: Mode, reason: str) -> RowHeld | None:
-        got = await self._manager.acquire(self._row, mode, check_reason(reason), 0)
-        return RowHeld(self._manager, got) if isinstance(got, RowLease) else None
+        request = self._request(mode, reason, 0)
+        state = await self._session.try_acquire(request, self._options, self._acquirer)
+        return None if state is None else RowHeld(state, self._acquirer)
+
+    def _request(
+        self, mode: Mode, reason: str, timeout: float | None
+    ) -> AcquireRequest:
+        terms, reason = self._options.terms, check_reason(reason)
+        return AcquireRequest(self._row, mode, Policy.READER, terms, timeout, reason)
 
     def __repr__(self) -> str:
         return f"<RowLock {self._row.label!r}>"
 
 
 @final
-class RowHeld:
+class RowHeld(BaseHeld):
     """A row lock that was obtained; valid until it is released or lost.
 
     A lease is renewed until its owner is gone: the task that entered ``async with``
@@ -146,19 +150,21 @@ class RowHeld:
     ``Locks`` is closed.
     """
 
-    def __init__(self, manager: RowLockManager[Any], lease: RowLease[Any]) -> None:
-        self._manager = manager
-        self._lease = lease
+    __slots__ = ("_acquirer",)
+
+    def __init__(self, state: HeldState, acquirer: RowAcquirer[Any]) -> None:
+        super().__init__(state)
+        self._acquirer = acquirer
 
     @property
     def mode(self) -> Mode:
         """``read`` or ``write``: what the lock allows its holder to do."""
-        return self._lease.attempt.mode
+        return self._lease.mode
 
     @property
     def reason(self) -> str:
         """The reason that was stored in the row when it was locked."""
-        return self._lease.attempt.reason
+        return self._lease.who.reason
 
     @property
     def fence(self) -> int | None:
@@ -166,38 +172,7 @@ class RowHeld:
 
         A batch: readers that hold the row at the same time. None without a lease.
         """
-        return self._lease.fence
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the lock expires if it is not renewed; None: never.
-
-        Zero once it was released or lost.
-        """
-        if self._lease.over.is_set() or self.lost is not None:
-            return 0.0
-        left = self._lease.left
-        return None if left == math.inf else max(0.0, left)
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the lock was lost, as far as this process knows; None if it was not."""
-        return self._lease.loss_reason()
-
-    def check(self) -> None:
-        """Raise if this process knows that the lock is not held any more; no I/O.
-
-        Raises:
-            LockLost: its lease has expired, or another program unlocked the row.
-            NotOwner: the lock was released.
-            Closed: the ``Locks`` was closed.
-        """
-        if self._lease.closed_under:
-            raise Closed
-        if self._lease.over.is_set():
-            raise NotOwner(resource=self._lease.row.label, action="check")
-        if self.lost is not None:
-            raise _lock_lost(self._lease, self.lost)
+        return None if self._lease.terms.lease is None else self._lease.fence
 
     async def extend(self) -> None:
         """Renew the lease now, in addition to the renewals in the background.
@@ -209,10 +184,12 @@ class RowHeld:
             NotOwner: the lock was released, or has no lease.
             BackendError: the store failed; the lease keeps its old deadline.
         """
-        if self._lease.over.is_set() or self._lease.grant is None:
-            raise NotOwner(resource=self._lease.row.label, action="extend")
-        if not await self._manager.extend(self._lease):
-            raise _lock_lost(self._lease, self._lease.lost or "expired")
+        self._state.check()
+        self._state.session.check()
+        if self._lease.terms.lease is None:
+            raise NotOwner(resource=self._lease.resource.label, action="extend")
+        await self._acquirer.extend(self._lease)
+        self._state.check()
 
     async def release(self, reason: str | None = None) -> None:
         """Unlock the row. The request is sent even if this call is cancelled.
@@ -231,66 +208,23 @@ class RowHeld:
             BackendUnavailable: the row may still be locked; see its hint.
             BackendError: the store failed; the row is still locked.
         """
-        lease, manager = self._lease, self._manager
-        row, mode, lost = lease.row, lease.attempt.mode, self.lost
         if reason is not None:
             check_reason(reason)
+        send = partial(self._acquirer.release, reason=reason)
         try:
-            got = await manager.release(lease, reason)
-        except BackendUnavailable as exc:
-            if lost is not None:
-                # The answer would not change that the lock was lost before
-                # (test_at_a_database_that_is_gone).
-                raise _lock_lost(lease, lost) from exc
-            if lease.grant is not None:
-                raise
-            if exc.nothing_done:
-                rest = "not given back"
-                hint = "repeated in the background; if this process ends before, run "
-            else:
-                rest = "perhaps not given back"
-                hint = "this process does not repeat it; if no other holder is left, "
-            raise BackendUnavailable(
-                what=f"{row.label} ({mode}) was {rest}: {exc.what}",
-                hint=hint + row.sql.repair("free_row"),
-                nothing_done=exc.nothing_done,
-            ) from exc.__cause__
-        if got is None:
-            raise NotOwner(resource=row.label, action="release")
-        # Although no other program has come since (test_by_hand).
-        if lost is not None:
-            raise _lock_lost(lease, lost)
-        # A writer may delete its row (test_a_writer_may_delete_the_row); a row that we
-        # only read was deleted by a program that ignored the lock.
-        exists = got.step.count or got.step.found is not None
-        deleted = not exists and mode is Mode.WRITE
-        if not got.held and got.step.count < 2 and not deleted:
-            raise _lock_lost(lease, lease.lost or lease.reason_gone())
+            held = await self._state.release(send)
+        finally:
+            await self._acquirer.wait_released(self._lease)
+        if not held:
+            raise NotOwner(resource=self._lease.resource.label, action="release")
 
-    def __repr__(self) -> str:
-        return f"<RowHeld {self._lease.row.label!r} ({self._lease.attempt.mode})>"
-
-    def __reduce__(self) -> NoReturn:
-        # The destructor of a copy would end the lease's renewal.
-        raise TypeError("a RowHeld can be neither copied nor pickled")
-
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        lease = getattr(self, "_lease", None)
-        # A child's copies are dropped, too; the lock is the parent's
-        # (test_a_forked_child_tells_nothing).
-        if lease is None or lease.entered or self._manager.forked:
-            return
-        # Before the warning: a handler that records the warning keeps a reference to
-        # this object, and renewal would go on (test_it_ends_with_its_lease).
-        lease.dropped = True
-        if not lease.over.is_set() and lease.loss_reason() is None:
-            leased = lease.grant is not None
-            rest = "it ends with its lease" if leased else "the row stays locked"
-            warn(
-                f"{self!r} was dropped without release; {rest}",
-                ResourceWarning,
-                source=self,
-            )
+    def _abandon(self) -> str:
+        if self._lease.terms.lease is not None:
+            super()._abandon()
+            return "it ends with its lease"
+        # It stays the task's, which must not wait for itself
+        # (test_without_a_lease_it_stays).
+        return "the row stays locked"
 
 
 @final
@@ -304,16 +238,16 @@ class RowAcquisition:
 
     def __init__(
         self,
-        manager: RowLockManager[Any],
-        row: RowTarget[Any],
-        mode: Mode,
-        reason: str,
-        timeout: float | None,
+        session: Session,
+        acquirer: RowAcquirer[Any],
+        request: AcquireRequest,
+        options: Options,
     ) -> None:
-        self._manager = manager
-        self._request = row, mode, reason, timeout
-        self._inside = SingleEntry(f"{mode}()", lambda: f"{mode}() of {row.label}")
-        self._entered: tuple[RowLease[Any], anyio.CancelScope] | None = None
+        self._acquirer = acquirer
+        self._acquire = partial(session.acquire, request, options, acquirer.acquire)
+        mode, label = request.mode, request.resource.label
+        self._inside = SingleEntry(f"{mode}()", lambda: f"{mode}() of {label}")
+        self._entered: HeldState | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:
         self._inside.used()
@@ -321,17 +255,11 @@ class RowAcquisition:
 
     async def __aenter__(self) -> RowHeld:
         with self._inside:
-            lease = await self._manager.obtain(*self._request)
-        # Before the user can drop the `RowHeld`, whose destructor looks at it
-        # (test_a_block_keeps_it).
-        lease.entered = True
-        scope = self._manager.loop.new_scope()
-        self._entered = lease, scope
-        scope.__enter__()
-        lease.body = scope
-        if lease.lost is not None or lease.closed_under:  # before this line
-            scope.cancel()
-        return RowHeld(self._manager, lease)
+            state = await self._acquire(owned_by_task=True)
+            held = RowHeld(state, self._acquirer)
+            self._entered = state
+            state.enter()
+        return held
 
     async def __aexit__(
         self,
@@ -340,51 +268,29 @@ class RowAcquisition:
         traceback: TracebackType | None,
     ) -> None:
         assert self._entered is not None
-        (lease, scope), self._entered = self._entered, None
+        state, self._entered = self._entered, None
         self._inside.left()
-        lease.body = None
-        held = RowHeld(self._manager, lease)
-        release = partial(release_at_exit, held)
-        lost = await end_body(scope, exc_type, exc, traceback, release)
-        if lost and held.lost is not None:
-            # Released in the body after the loss had begun to cancel it.
-            raise _lock_lost(lease, held.lost)
-        # Never True, and typed so: else checkers see a missing `return` in each body.
-        assert not lost, "a lost grant raised when it was released"
+        try:
+            await state.exit(exc_type, exc, traceback)
+        finally:
+            # Also of a body that failed or was cancelled: an engine has no ``Locks``
+            # that waits when it is closed, and if the loop ended before, the row would
+            # stay locked (test_a_body_that_fails_as_the_loop_ends).
+            await self._acquirer.wait_released(state.lease)
 
     async def _held(self) -> RowHeld:
-        return RowHeld(self._manager, await self._manager.obtain(*self._request))
+        return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
 
 
-async def release_at_exit(held: RowHeld, *, quietly: bool) -> None:
-    """Release a row as the body that it protected ends; see ``ReleasesBody``."""
-    lease = held._lease  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
-    try:
-        await held.release()
-    except NotOwner:  # released in the body
-        if lease.closed_under and not quietly:
-            raise Closed from None
-    except LockError as error:
-        if not quietly:
-            raise
-        resource = lease.row.label
-        log_event(log, "release_failed", resource=resource, error=str(error))
-
-
-def _lock_lost(lease: RowLease[Any], reason: LossReason) -> LockLost:
-    return LockLost(
-        reason=reason,
-        resource=lease.row.label,
-        mode=str(lease.attempt.mode),
-        fence=lease.fence or 0,
-    )
-
-
-class SessionRowLocks(RowLockManager[Statement]):
-    """Acquires row locks in the database of a ``Locks``, on behalf of its tasks."""
+class SessionRowLocks:
+    """Makes the row locks of a ``Locks``, in the database of its store."""
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
-        super().__init__(store, session.loop, session.check)
+        self._session = session
+        expect_renewals = store.expect_row_renewals
+        self._acquirer = RowAcquirer(
+            session.client, store, expect_renewals=expect_renewals
+        )
         self._dialect = store.dialect
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
 
@@ -397,4 +303,5 @@ class SessionRowLocks(RowLockManager[Statement]):
         watch = None
         if self._notifies is not None:
             watch = partial(self._notifies.watch_row, sql.table, str(key))
-        return RowLock(self, RowTarget.of(sql, str(key), sql, lease, watch=watch))
+        row = RowTarget.of(sql, str(key), sql, lease, watch=watch)
+        return RowLock(self._session, self._acquirer, row)

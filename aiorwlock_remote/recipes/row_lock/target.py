@@ -12,10 +12,13 @@ from uuid import UUID
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote._util.statements import load_statements
 from aiorwlock_remote.cas.table_cas import micros_of
+from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.row import (
     LeasedRowStatements,
     Plan,
     RowKey,
+    RowResource,
     RowState,
     RowStatements,
     RowStep,
@@ -44,6 +47,7 @@ from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import (
     AcquireUncertain,
+    BackendError,
     BackendUnavailable,
     BadRecord,
     ConfigurationError,
@@ -63,15 +67,8 @@ MAX_SWAPS = 8
 Watch = Callable[[Callable[[], object]], Callable[[], object]]
 """``watch(wake)`` calls ``wake()`` when the row may be free; returns what ends it."""
 
-RowIdentity = tuple[str, ...]
-"""Names of table and columns, and the key; without the key: a kind of row."""
-
-_OWN_TABLE_HINTS = ("rwlock schema ", "mutex_locks", "its tables were")
-"""Parts of a store's hints that speak of the library's own tables."""
-_NAME_HINTS = ("", "another name for the resource")
-"""A store's hints that speak of the library's own resource names."""
-_TOO_LONG_HINT = "makes it: widen it"
-"""Part of a store's hint that speaks of the library's own columns."""
+RowKind = tuple[str, str]
+"""Names of the table, and of the lock's columns, of a row."""
 
 
 @final
@@ -236,9 +233,9 @@ class LeasedStrategy(Generic[S]):
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
-    def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
-        """Return a plan that renews the lease, if the row has the attempt's ticket."""
-        return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
+    def keep(self, ticket: str) -> Plan[S, RowOutcome]:
+        """Return a plan that renews the lease of ``ticket``, if the row has it."""
+        return (yield from self._swapped(RenewRow(ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
         """Return a plan that reads the grants in the row, expired ones too."""
@@ -301,21 +298,20 @@ def _micros(now: object) -> int:
 Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 
-@dataclass(frozen=True, slots=True)
-class RowTarget(Generic[S]):
+class RowTarget(RowResource, Generic[S]):
     """A row to be locked: its names, the SQL that locks it, and its error messages.
 
-    Args:
+    Attributes:
         sql: Names and statements of the row.
-        key: The row's key as text.
         strategy: Makes the plans (generators of SQL), with or without a lease.
         watch: Reports releases by other processes; None: the store cannot.
     """
 
+    # In the instance's dictionary, because a tuple has no slots; and so no part of
+    # comparisons.
     sql: RowSql
-    key: str
     strategy: Strategy[S]
-    watch: Watch | None = None
+    watch: Watch | None
 
     @staticmethod
     def of(
@@ -330,26 +326,32 @@ class RowTarget(Generic[S]):
         ``sql``: its names and error hints; ``statements``: the SQL that is executed;
         ``lease``: seconds, or None for no lease; ``watch``: reports releases.
         """
-        strategy: Strategy[T] = (
+        row: RowTarget[T] = RowTarget(sql.name, key, " ".join(sql.columns))
+        row.sql, row.watch = sql, watch
+        row.strategy = (
             PublishedStrategy(statements)
             if lease is None
             else LeasedStrategy(statements, lease)
         )
-        return RowTarget(sql, key, strategy, watch)
+        return row
 
     @property
-    def label(self) -> str:
-        return f"{self.sql.name}/{self.key}"
-
-    @property
-    def kind(self) -> RowIdentity:
+    def row_kind(self) -> RowKind:
         """Name of the table and of the lock's columns, without the row's key."""
-        return self.sql.name, *self.sql.columns
+        return self.type, self.kind
 
-    @property
-    def identity(self) -> RowIdentity:
-        """Table, columns and key: equal for two locks if and only if they exclude."""
-        return *self.kind, self.key
+    def renewal_plan(self, ticket: str) -> Plan[S, Grant | NotHeld | BackendError]:
+        assert isinstance(self.strategy, LeasedStrategy)
+        got = yield from self.strategy.keep(ticket)
+        if got.grant is not None:
+            found = got.grant
+            return Grant(ticket, found.mode, found.fence, 0, found.expires)
+        return self.outrun() if got.again else NotHeld("forced")
+
+    def outrun(self) -> BackendUnavailable:
+        """Return the error of a request before which others always changed the row."""
+        what = f"{self.label}: other programs changed the row at each attempt"
+        return BackendUnavailable(what=what, nothing_done=True)
 
     def found(self, got: RowOutcome) -> RowState:
         """Return the state that refused a request; ``BadRecord`` for damaged grants."""
@@ -391,7 +393,7 @@ class RowTarget(Generic[S]):
     def _missing(self) -> str:
         # Insert the row, or compare the types of key and column.
         insert = self.sql.repair("insert_row")
-        if self.key.removeprefix("-").isdigit():
+        if self.id.removeprefix("-").isdigit():
             return insert
         return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
@@ -409,20 +411,36 @@ class RowTarget(Generic[S]):
         A store knows only the library's tables: its hints would name columns and GRANTs
         that have nothing to do with the user's table (test_a_table_that_is_not_fit).
         """
-        if isinstance(exc, ConfigurationError) and (
-            exc.hint in _NAME_HINTS or _TOO_LONG_HINT in exc.hint
-        ):
+        if isinstance(exc, ConfigurationError) and exc.refused == "value":
             hint = (
-                f"compare {quoted(self.key)} with the type of the key column "
+                f"compare {quoted(self.id)} with the type of the key column "
                 f"{self.sql.key}, and the length of the reason with its column"
             )
             what = exc.what if self.label in exc.what else f"{self.label}: {exc.what}"
             return ConfigurationError(what=what, hint=hint)
-        if isinstance(exc, Unsupported) and any(
-            text in exc.hint for text in _OWN_TABLE_HINTS
-        ):
+        if isinstance(exc, Unsupported) and exc.lacks:
             return replace(exc, hint=self._hint(exc))
         return exc
+
+    def release_error(self, mode: Mode, error: BaseException) -> BaseException:
+        """Return the error of a request to release the row, with hints for people."""
+        if not isinstance(error, LockError):
+            return error
+        explained = self.explained(error)
+        if self.strategy.lease is None and isinstance(explained, BackendUnavailable):
+            if explained.nothing_done:
+                rest = "not given back"
+                hint = "repeated in the background; if this process ends before, run "
+            else:
+                rest = "perhaps not given back"
+                hint = "this process does not repeat it; if no other holder is left, "
+            explained = BackendUnavailable(
+                what=f"{self.label} ({mode}) was {rest}: {explained.what}",
+                hint=hint + self.sql.repair("free_row"),
+                nothing_done=explained.nothing_done,
+            )
+        explained.__cause__ = error.__cause__
+        return explained
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
         """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``.
@@ -438,7 +456,7 @@ class RowTarget(Generic[S]):
 
     def _hint(self, exc: Unsupported) -> str:
         sql = self.sql
-        if exc.hint.startswith("GRANT"):
+        if exc.lacks == "rights":
             return sql.grant_rights
         if self.strategy.lease is None:
             return sql.add_columns

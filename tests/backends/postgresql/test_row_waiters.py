@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.recipes import RowHeld, RowLock
-from aiorwlock_remote.recipes.row_lock import manager
+from aiorwlock_remote.recipes.row_lock import acquirer
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.recipes.fix_rows import postgresql_site
 from tests.recipes.row_sites import (
@@ -102,7 +102,7 @@ async def test_the_published_program_notifies_nobody(
 ) -> None:
     """The control: the notification wakes the waiter, and nothing else does."""
     rings: list[int] = []
-    monkeypatch.setattr(manager.RowWaiters, "wake", lambda _: rings.append(1))
+    monkeypatch.setattr(acquirer.RowWaiters, "wake", lambda _: rings.append(1))
     assert plain.step("WLock")
     async with connect(tables) as ours, anyio.create_task_group() as group:
         group.start_soon(take, row(ours), "write")
