@@ -142,8 +142,8 @@ async def test_whoever_has_made_others_wait_listens(
             refused.append(command)
 
     # On a slow machine the waiter would prolong its entry before the release.
-    slowly = {"poll_min": 20.0, "poll_max": 20.0, "entry_ttl": 60.0}
-    patient = replace(PostgresqlStore.pace, **slowly)
+    pace = PostgresqlStore.pace
+    patient = replace(pace, poll_min=20.0, poll_max=20.0, entry_ttl=60.0)
     monkeypatch.setattr(PostgresqlStore, "pace", patient)
     monkeypatch.setattr(ArrivalReader, "_was_read", note_read)
     monkeypatch.setattr(CasStepper, "_log_retry", note_refused)
