@@ -100,7 +100,10 @@ def used(
     if isinstance(node, ast.ClassDef):
         own = frozenset(classes.names(node.name))
     match node:
-        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+        case ast.Attribute(
+            value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super")),
+            attr=name,
+        ):
             if hidden(name) and name not in own:
                 yield module, name
         case ast.Attribute(attr=name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from itertools import count
 from uuid import uuid4
 
 import anyio
@@ -68,17 +69,20 @@ async def test_the_only_node_stops_and_goes_on(start_cassandra: StartCassandra) 
             assert not caught.value.nothing_done
         finally:
             node.resume()
-        await soon(table, ("order", 3))
+        await soon(table)
     finally:
         table.close()
 
 
-async def soon(table: Table, key: tuple[str, int]) -> None:
-    """As soon as the driver has found the node again."""
+async def soon(table: Table) -> None:
+    """As soon as the driver has found the node again.
+
+    Each attempt has a key of its own: one that was not answered may be carried out.
+    """
     with anyio.fail_after(30):
-        while True:
+        for number in count(3):
             try:
-                await cycle(table, key)
+                await cycle(table, ("order", number))
             except BackendError:
                 await anyio.sleep(0.05)
             else:
