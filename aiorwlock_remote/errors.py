@@ -51,6 +51,9 @@ __all__ = [
     "WouldDeadlock",
 ]
 
+Lacks = Literal["", "tables", "rights"]
+"""What ``Unsupported`` says is lacking."""
+
 LossReason = Literal["expired", "stolen", "forced", "unreachable", "stalled"]
 """Why a grant ended early.
 
@@ -311,4 +314,4 @@ class Unsupported(BackendError):
     """
 
     status_hint: ClassVar[int] = 501
-    lacks: Literal["", "tables", "rights"] = field(default="", kw_only=True)
+    lacks: Lacks = field(default="", kw_only=True)

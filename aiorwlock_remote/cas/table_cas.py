@@ -220,9 +220,6 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
     permits = record.has_permits
     if fence == record.last and not permits:
         return record
-    if len(record.grants) == 1 and not permits:
-        grant = replace(record.grants[0], fence=fence)
-        return replace(record, last=fence, grants=(grant,))
     grants = tuple(
         grant
         if permits and grant.fence > 0

@@ -52,7 +52,6 @@ _DOORMAN = {
     *_SCALARS,
 }
 _REASONS = get_args(LossReason)
-_NOTHING_SELDOM = (), (), None, False, False
 _MODES = {mode.value: mode for mode in Mode}
 _MAX_INT = 2**63 - 1
 
@@ -64,12 +63,7 @@ def dumps(doorman: Doorman) -> str:
     grants = ",".join(map(_grant, doorman.grants))
     queue = ",".join(map(_entry, doorman.queue))
     seat = "null" if doorman.seat is None else _text(doorman.seat)
-    seldom = ""
-    if (
-        *(doorman.extra, doorman.endings, doorman.upgrader),
-        *(doorman.pushed, doorman.upgraded),
-    ) != _NOTHING_SELDOM:
-        seldom = _rest(_seldom(doorman))
+    seldom = _rest(_seldom(doorman))
     return (
         f'{{"v":{VERSION},"seat":{seat},"last":{doorman.last},"number":{doorman.number},'
         f'"admit_upto":{doorman.admit_upto},"admit_until":{doorman.admit_until},'
@@ -144,12 +138,11 @@ def _grant(grant: Grant) -> str:
         extra = ("limit", grant.limit), *extra
     if grant.lock_delay:
         extra = ("lock_delay", grant.lock_delay), *extra
-    rest = _rest(extra) if extra else ""
     expires = "null" if grant.expires is None else grant.expires
     return (
         f'{{"ticket":{_text(grant.ticket)},"mode":"{grant.mode}",'
         f'"fence":{grant.fence},"since":{grant.since},'
-        f'"expires":{expires},"who":{_who(grant.who)}{rest}}}'
+        f'"expires":{expires},"who":{_who(grant.who)}{_rest(extra)}}}'
     )
 
 
@@ -160,12 +153,11 @@ def _entry(entry: QueueEntry) -> str:
     ticket = entry.ticket
     claim = f',"ticket":{_text(ticket)},"lease":{entry.lease}' if ticket else ""
     until = "null" if entry.claim_until is None else entry.claim_until
-    rest = _rest(extra) if extra else ""
     return (
         f'{{"number":{entry.number},"gate":{_text(entry.client_id)},'
         f'"mode":"{entry.mode}","since":{entry.since},"expires":{entry.expires},'
         f'"window":{entry.claim_window},"waiting":{entry.waiting},'
-        f'"claim_until":{until},"who":{_who(entry.who)}{claim}{rest}}}'
+        f'"claim_until":{until},"who":{_who(entry.who)}{claim}{_rest(extra)}}}'
     )
 
 
@@ -175,7 +167,7 @@ def _who(who: Requester) -> str:
 
 
 def _rest(fields: Extra) -> str:
-    return f",{_object(dict(fields))[1:-1]}"
+    return f",{_object(dict(fields))[1:-1]}" if fields else ""
 
 
 def _load_grant(data: object) -> Grant:

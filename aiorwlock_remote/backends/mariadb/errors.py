@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import ssl
-from typing import Literal
 
 from asyncmy import errors as asyncmy_errors
 
@@ -20,6 +19,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
+    Lacks,
     Unsupported,
 )
 
@@ -46,7 +46,6 @@ _LOCKED = {1205, 1969, 3024, 3572}  # the time to wait for a row was over
 _READ_ONLY = {1290, 1836}
 _NOT_LET_IN = {1044, 1045, 1049, 1698, 1130, 1862, 1820, 3118}
 _BAD_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 3098, 3819, 4025}
-Lacks = Literal["", "tables", "rights"]
 _LACKING: tuple[tuple[set[int], str, Lacks], ...] = (
     (
         {1142, 1143, 1227},

@@ -6,7 +6,6 @@ A statement that fails has changed nothing, unless the error is about the connec
 from __future__ import annotations
 
 from ssl import SSLCertVerificationError
-from typing import Literal
 
 import asyncpg
 
@@ -17,6 +16,7 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
+    Lacks,
     Unsupported,
 )
 
@@ -39,7 +39,6 @@ _REWRITTEN_HINT = (
     "a rule or a view changes what is asked of the table: use the plain tables that "
     f"{_MAKES}, and DROP RULE … ON them"
 )
-Lacks = Literal["", "tables", "rights"]
 _Lacking = tuple[tuple[tuple[str, ...], str, Lacks], ...]
 _LACKING: _Lacking = (
     (("28", "3D000"), "postgresql://user:password@host/database", ""),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import psycopg
+
 from aiorwlock_remote import Locks
 from tests.servers.postgresql import Postgresql
 
@@ -30,6 +32,13 @@ def swaps(server: Postgresql) -> list[bool]:
 def _entries(server: Postgresql) -> list[str]:
     asked = r"^aiorwlock_remote\|LOG:  (?:execute [^:]*|statement): "
     return re.split(asked, log_of(server), flags=re.MULTILINE)[1:]
+
+
+async def waits(server: Postgresql) -> bool:
+    """Whether a session waits for a lock of another."""
+    with psycopg.connect(server.url) as connection:
+        query = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return connection.execute(query).fetchone() is not None
 
 
 async def queued(locks: Locks, number: int = 1, kind: str = "order") -> bool:

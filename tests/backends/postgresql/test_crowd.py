@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 
 import anyio
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from aiorwlock_remote import Held, Locks, connect
 from aiorwlock_remote.cas.table_cas import CROWD
 from aiorwlock_remote.testing.conformance.actors import wait_until
-from tests.backends.postgresql.notices import LOUD, statements
+from tests.backends.postgresql.notices import LOUD, queued, statements, waits
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
 
@@ -60,17 +61,8 @@ async def queue_of(
             locks = await stack.enter_async_context(connect(server.url))
             group.start_soon(wait, locks, number)
 
-        async def queued() -> bool:
-            return len((await owner.mutex("order", 1).info()).queue) == waiting
-
-        await wait_until(queued, 20)
+        await wait_until(partial(queued, owner, waiting), 20)
         yield owner, held, all_served
-
-
-def waits(server: Postgresql) -> bool:
-    with psycopg.connect(server.url) as connection:
-        query = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return connection.execute(query).fetchone() is not None
 
 
 async def test_a_release_before_a_crowd_does_not_wait_for_a_row(
@@ -87,7 +79,7 @@ async def test_a_release_before_a_crowd_does_not_wait_for_a_row(
                     return len(statements(server)) >= before + ATTEMPTS
 
                 await wait_until(tried, 20)
-                assert not waits(server)
+                assert not await waits(server)
         with anyio.fail_after(30):
             await all_served.wait()
 
@@ -98,10 +90,6 @@ async def test_with_few_waiters_a_step_waits_for_the_row(server: Postgresql) -> 
         async with anyio.create_task_group() as group:
             with row_in_use(server):
                 group.start_soon(held.release)
-
-                async def waiting() -> bool:
-                    return waits(server)
-
-                await wait_until(waiting, 4)
+                await wait_until(partial(waits, server), 4)
         with anyio.fail_after(30):
             await all_served.wait()

@@ -11,7 +11,7 @@ from aiorwlock_remote.cas.table_cas import UNCONTENDED_AFTER
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.testing.conformance.actors import wait_until
-from tests.backends.postgresql.notices import LOUD, statements
+from tests.backends.postgresql.notices import LOUD, statements, waits
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.plain_postgresql import PlainPostgresql
 from tests.servers.postgresql import Postgresql
@@ -101,12 +101,6 @@ async def test_a_foreign_insert_under_way_is_waited_for(server: Postgresql) -> N
         assert plain.free(("order", 1), "theirs")
         async with locks.mutex("order", 1):
             assert plain.read(("order", 1)) not in (None, "theirs")
-
-
-async def waits(server: Postgresql) -> bool:
-    with psycopg.connect(server.url) as connection:
-        query = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return connection.execute(query).fetchone() is not None
 
 
 async def test_a_doorman_made_at_the_same_time_undoes_the_seat(
