@@ -183,6 +183,8 @@ def simulated_background(world: World) -> Iterator[None]:
         patch.object(callers, "threading", Threading),
         patch.object(twins, "threading", Threading),
         patch.object(twins, "background", of_process),
+        # What a simulated process leaves open must not be closed as the real one exits.
+        patch.object(twins, "enroll", lambda _: None),
         patch.object(twins, "SystemClock", lambda: world.running_process().clock),
     ):
         yield
