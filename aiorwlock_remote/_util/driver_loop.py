@@ -15,7 +15,12 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from aiorwlock_remote._util.native import SimpleQueue, gevent_patched
+from aiorwlock_remote._util.native import (
+    SimpleQueue,
+    destroy_hub,
+    getaddrinfo,
+    gevent_patched,
+)
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import flush_at_exit, run_blocking, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -201,6 +206,11 @@ class _Loop(asyncio.SelectorEventLoop):
             return super().run_in_executor(executor, func, *args)
         return in_daemon_thread(self, partial(func, *args))
 
+    async def getaddrinfo(self, *server: Any, **kind: Any) -> Any:  # noqa: ANN401
+        if not gevent_patched():
+            return await super().getaddrinfo(*server, **kind)
+        return await in_daemon_thread(self, partial(getaddrinfo, *server, **kind))
+
     def abort(self) -> None:
         for transport in self._opened:
             transport.abort()
@@ -275,6 +285,7 @@ class BackgroundLoop:
             self._loop.run_until_complete(self._clear())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+            destroy_hub()
 
     async def _clear(self) -> None:
         # A connection that is half open cannot be cut off, so its task gets time first.

@@ -6,11 +6,16 @@ loop in a greenlet is the loop of all. So the library takes from here what its o
 threads use. Without gevent these are the classes of ``threading`` and ``queue``.
 
 What greenlets of the program wait with is in ``sync/callers.py``.
+
+A thread that waits in a function that gevent has replaced gets a hub, with two file
+descriptors that outlive it. So ours do not, or destroy it (tests/sync/test_gevent.py).
 """
 
 from __future__ import annotations
 
 import os
+import select
+import socket
 import sys
 import threading
 import time
@@ -28,8 +33,12 @@ __all__ = [
     "NativeThread",
     "SimpleQueue",
     "Thread",
+    "destroy_hub",
+    "getaddrinfo",
     "gevent_patched",
     "make_thread",
+    "new_poll",
+    "sleep",
 ]
 
 
@@ -56,6 +65,32 @@ def gevent_patched() -> bool:
 
 def _original(module: str, name: str) -> Any:  # noqa: ANN401 - whatever has that name
     return sys.modules["gevent.monkey"].get_original(module, name)
+
+
+def destroy_hub() -> None:
+    """Close what gevent has made for this thread, whose sockets must be closed."""
+    if gevent_patched():
+        sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+
+
+def sleep(seconds: float) -> None:
+    """Block the thread, also under gevent: not for a thread with greenlets."""
+    (_original("time", "sleep") if gevent_patched() else time.sleep)(seconds)
+
+
+def getaddrinfo(*server: Any, **kind: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    """Resolve a name, as that of ``socket``; block the thread."""
+    if gevent_patched():
+        kept: Callable[..., list[tuple[Any, ...]]] = _original("socket", "getaddrinfo")
+        return kept(*server, **kind)
+    return list(socket.getaddrinfo(*server, **kind))
+
+
+def new_poll() -> select.poll:
+    """Return a ``select.poll()`` that blocks its thread. Windows has none."""
+    kept = _original("select", "poll") if gevent_patched() else select.poll
+    made: select.poll = kept()
+    return made
 
 
 class _NativeCondition:
@@ -134,6 +169,14 @@ else:
         return (_NativeEvent if gevent_patched() else threading.Event)()
 
 
+def _get_ident() -> int:
+    ident: int = _original("_thread", "get_ident")()
+    return ident
+
+
+_native_threads: set[int] = set()
+
+
 class NativeThread:
     """A daemon thread of the operating system that gevent's patches do not reach."""
 
@@ -159,13 +202,16 @@ class NativeThread:
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end; other greenlets of the caller's thread run meanwhile."""
         until = None if timeout is None else time.monotonic() + timeout
+        pause = sleep if _get_ident() in _native_threads else time.sleep  # gevent's
         while self.is_alive() and (until is None or time.monotonic() < until):
-            time.sleep(0.002)  # gevent's
+            pause(0.002)
 
     def _run(self) -> None:
+        _native_threads.add(_get_ident())
         try:
             self._function()
         finally:
+            _native_threads.discard(_get_ident())
             self._running.release()
             # The hub, which a thread that has waited in a patched function has, is not
             # destroyed: its sockets may be closed later, by another thread.

@@ -12,6 +12,7 @@ import select
 import time
 from contextlib import ExitStack
 
+from aiorwlock_remote._util.native import new_poll
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 
 DEBOUNCE = 0.0005
@@ -41,7 +42,7 @@ class InotifyWakeEvent:
             self._event = os.eventfd(0)
             undo.callback(os.close, self._event)
             self._opened = undo.pop_all()
-        self._quiet, self._both = select.poll(), select.poll()
+        self._quiet, self._both = new_poll(), new_poll()
         self._quiet.register(self._event, select.POLLIN)
         self._both.register(self._event, select.POLLIN)
         self._both.register(self._listener, select.POLLIN)

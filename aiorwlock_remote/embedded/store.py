@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from random import uniform
 
+from aiorwlock_remote._util.native import sleep
 from aiorwlock_remote._util.purge import EveryNth, Key, Purger
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
@@ -181,7 +181,7 @@ class ConnectionRenewer:
             kept = [n for n, step in enumerate(steps) if isinstance(step, KeptLocked)]
             if not kept or self._clock.now() >= until:
                 return [_renewed(step) for step in steps]
-            time.sleep(uniform(*KEPT_PAUSE))
+            sleep(uniform(*KEPT_PAUSE))
             again = self._connection.steps([commands[n] for n in kept], timeout)
             for number, step in zip(kept, again, strict=True):
                 steps[number] = step

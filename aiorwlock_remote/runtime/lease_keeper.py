@@ -71,13 +71,27 @@ RenewalCallback = Callable[[RenewalOutcome, int, Exception | None], object]
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
+class _LaneThread:
+    # Renews over one server after the other. Not a thread for each batch: under gevent
+    # each thread leaves two descriptors behind (_util/native.py).
+    def __init__(self) -> None:
+        self.work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self.idle = True
+        self.thread: Thread = start_thread(self._run, "keeper lane")
+
+    def _run(self) -> None:
+        while (work := self.work.get()) is not None:
+            work()
+            self.idle = True
+
+
 class RenewalWorker:
     """The thread that sends renewals, in batches; the first batch starts it.
 
     If the handling of one lease raises an unexpected error, that is logged, and the
     thread and the renewal of other leases continue (test_lease_keeper_threads.py). If
-    the store has several servers, each gets a thread, so that one that hangs delays no
-    other.
+    the store has several servers, each that has not answered has a thread, so that one
+    that hangs delays no other.
     """
 
     def __init__(
@@ -112,7 +126,8 @@ class RenewalWorker:
         self._thread: Thread | None = None
         self._closing = False
         self._renewer: Renewer | None = None
-        self._lanes: dict[Hashable, Thread] = {}
+        self._lanes: list[_LaneThread] = []
+        self._busy: set[Hashable] = set()
         self.doubted_at: float = -math.inf
         """Local time of the last failover: older requests may have reached the server
         before it, so that the new server does not know what was replied."""
@@ -142,8 +157,9 @@ class RenewalWorker:
         self._due.put(None)
         if self._thread is not None:
             self._join(self._thread)
-        for thread in list(self._lanes.values()):
-            self._join(thread)
+        for lane in self._lanes:
+            lane.work.put(None)
+            self._join(lane.thread)
         if self._renewer is not None:
             self._renewer.close()
 
@@ -203,20 +219,33 @@ class RenewalWorker:
         self, renewer: Renewer, lane: Hashable, leases: list[Lease]
     ) -> None:
         # In a thread of the server's own: one that hangs delays no other.
-        before = self._lanes.get(lane)
         if lane is None:
             self._renew_over(renewer, leases)
-        elif before is not None and before.is_alive():
+        elif lane in self._busy:
             now = self._clock.now()
             for lease in leases:  # the lane has not answered what was sent before
                 lease.renew_due = now + LANE_RETRY_INTERVAL
                 self._check_again(lease)
         else:
-            renew = partial(self._renew_over, renewer, leases)
             try:
-                self._lanes[lane] = start_thread(renew, f"keeper {lane}")
+                thread = next((each for each in self._lanes if each.idle), None)
+                if thread is None:
+                    self._lanes.append(thread := _LaneThread())
             except BackendUnavailable:
                 self._renew_over(renewer, leases)
+                return
+            self._busy.add(lane)
+            thread.idle = False
+            thread.work.put(partial(self._renew_lane, renewer, lane, leases))
+
+    def _renew_lane(
+        self, renewer: Renewer, lane: Hashable, leases: list[Lease]
+    ) -> None:
+        try:
+            with self.going_on(leases):
+                self._renew_over(renewer, leases)
+        finally:
+            self._busy.discard(lane)
 
     def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
         sent_at = self._clock.now()

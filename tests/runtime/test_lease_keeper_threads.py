@@ -84,7 +84,7 @@ async def test_a_lane_without_a_thread(
 ) -> None:
     """Is renewed in the keeper's own."""
     link.lane = lambda resource: resource.type
-    refused = RefusedThreads(monkeypatch, "keeper kept", FOR_EVER)
+    refused = RefusedThreads(monkeypatch, "keeper lane", FOR_EVER)
     async with locks.mutex(*NAME, lease=30) as held:
         await renewed(held)
     assert refused.left < FOR_EVER

@@ -73,3 +73,16 @@ async def test_a_failed_renewal_of_a_channel_is_repeated(
     async with locks.mutex("tried", 1, lease=30) as held:
         await renewed(held)
     assert next(failures, None) is None
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_lanes_share_threads(link: FaultyLink, locks: Locks) -> None:
+    """A thread that has renewed over one server renews over the next."""
+    threads: set[int] = set()
+    link.lane = type_of
+    link.before_renewal = lambda _, __: threads.add(threading.get_native_id())
+    for number in range(4):
+        async with locks.mutex(f"type {number}", 1, lease=30) as held:
+            await renewed(held)
+            await renewed(held)
+    assert len(threads) <= 2  # the next batch may come before a thread is idle

@@ -9,9 +9,11 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import os  # noqa: E402 - all that follows is patched
+import gc  # noqa: E402 - all that follows is patched
+import os  # noqa: E402
 import sys  # noqa: E402
 from contextlib import suppress  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 import gevent  # noqa: E402
 import redis  # noqa: E402
@@ -162,6 +164,31 @@ def locks_of_redis_py(url: str) -> None:
     assert sorted(entered) == [0, 1, 2]
 
 
+def descriptors_do_not_pile_up(url: str) -> None:
+    """A native thread that has waited in a patched function leaves two behind."""
+
+    def enter(locks: Locks) -> None:
+        with locks.mutex(*NAME):
+            gevent.sleep(0.02)
+
+    def open_and_wait() -> None:
+        with connect(url) as locks, connect(url) as others:
+            both = [gevent.spawn(enter, mine) for mine in (locks, others)]
+            gevent.joinall(both, raise_error=True)
+
+    def descriptors() -> int:
+        gc.collect()
+        return sum(1 for _ in Path("/dev/fd").iterdir())
+
+    open_and_wait()
+    before = descriptors()
+    for _ in range(4):
+        open_and_wait()
+    with gevent.Timeout(20):  # files of SQLite are closed soon, but behind `close`
+        while descriptors() > before:
+            gevent.sleep(0.01)
+
+
 def in_an_event_loop() -> None:
     """There a wait would block all tasks, as it would in a thread."""
     import asyncio  # noqa: PLC0415
@@ -187,6 +214,7 @@ def main(url: str) -> None:
             a_forked_child_opens_its_own,
         ):
             part(locks, others)
+    descriptors_do_not_pile_up(url)
     if url.startswith("redis:"):
         locks_of_redis_py(url)
     in_an_event_loop()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiorwlock_remote._util.native import Event, Lock
+from aiorwlock_remote._util.native import Event, Lock, getaddrinfo
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -153,7 +153,7 @@ class _Lookup:
         self.ended.set()
 
     def _resolve(self, flags: int) -> None:
-        found = socket.getaddrinfo(*self._server, type=socket.SOCK_STREAM, flags=flags)
+        found = getaddrinfo(*self._server, type=socket.SOCK_STREAM, flags=flags)
         self.found = [(family, address) for family, _, _, _, address in found]
 
 

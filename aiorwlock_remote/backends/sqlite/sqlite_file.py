@@ -6,7 +6,6 @@ import logging
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from random import uniform
 from types import TracebackType
 from typing import Literal, TypeVar
 
+from aiorwlock_remote._util.native import sleep
 from aiorwlock_remote._util.statements import load_statements
 from aiorwlock_remote.core.commands import Command, Release, Renew, Withdraw
 from aiorwlock_remote.core.doorman import Doorman
@@ -365,7 +365,7 @@ def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -
             began = clock.now() if began is None else began
             if not is_busy(exc) or clock.now() >= until:
                 raise
-            time.sleep(uniform(*BUSY_PAUSE))
+            sleep(uniform(*BUSY_PAUSE))
         else:
             break
     if began is not None and log.isEnabledFor(logging.DEBUG):

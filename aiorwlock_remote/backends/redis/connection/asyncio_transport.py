@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from aiorwlock_remote._util.driver_loop import in_daemon_thread
+from aiorwlock_remote._util.native import getaddrinfo
 from aiorwlock_remote._util.private_parts import version_of
 from aiorwlock_remote.backends.redis.addresses import (
     Server,
@@ -284,7 +285,7 @@ class RenewalLoop(asyncio.SelectorEventLoop):
         a minute if the resolver is away.
         """
         kind = {"family": family, "type": type, "proto": proto}
-        look_up = partial(socket.getaddrinfo, host, port, **kind)
+        look_up = partial(getaddrinfo, host, port, **kind)
         try:
             return look_up(flags=flags | socket.AI_NUMERICHOST)
         except socket.gaierror:
