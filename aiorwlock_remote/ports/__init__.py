@@ -16,7 +16,6 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from socket import socket
 from typing import Literal, Protocol, runtime_checkable
 
 from aiorwlock_remote._util.pending import Pending as Pending
@@ -65,24 +64,6 @@ class EventLoop(Protocol):
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         """Run ``function()`` as a task that is not cancelled when its caller is."""
-
-
-@runtime_checkable
-class SocketEventLoop(Protocol):
-    """An event loop that can watch sockets."""
-
-    def reads(
-        self, sock: socket, function: Callable[[], object]
-    ) -> Callable[[], object]:
-        """Call ``function()`` whenever ``sock`` can be read; return how to stop that.
-
-        The returned function, and ``function``, are called in the loop's thread. The
-        loop handles what ``function`` raises. Raises ``NotImplementedError`` if this
-        loop cannot watch sockets.
-        """
-
-    def at_end(self, function: Callable[[], object]) -> None:
-        """Run ``function()`` after the callbacks now waiting; for the loop's thread."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.

@@ -8,8 +8,6 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from socket import socket
 from typing import Any, cast
 
 import anyio
@@ -85,15 +83,6 @@ class AsyncioEventLoop:
         task = self._loop.create_task(_UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
-
-    def reads(
-        self, sock: socket, function: Callable[[], object]
-    ) -> Callable[[], object]:
-        self._loop.add_reader(sock, function)
-        return partial(self._loop.remove_reader, sock)
-
-    def at_end(self, function: Callable[[], object]) -> None:
-        self._loop.call_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:
         return self._scope()

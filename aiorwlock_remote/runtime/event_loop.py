@@ -18,7 +18,7 @@ import anyio
 from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock, EventLoop, SocketEventLoop
+from aiorwlock_remote.ports import Clock, EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
 
@@ -41,7 +41,7 @@ class SystemClock:
         self.wall: Callable[[], float] = time.time
 
 
-class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
+class TaskEventLoop(EventLoop, Protocol):
     """Interface of an event loop that also knows its tasks."""
 
     def new_scope(self) -> anyio.CancelScope: ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Awaitable, Callable
-from socket import socket
 
 import anyio
 import trio
@@ -32,26 +31,6 @@ class TrioEventLoop:
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         # A system task is in no nursery of the user's, whose cancellation would end it.
         trio.lowlevel.spawn_system_task(run_logged, function)
-
-    def reads(
-        self, sock: socket, function: Callable[[], object]
-    ) -> Callable[[], object]:
-        scope = trio.CancelScope()
-
-        async def reading() -> None:
-            with scope:
-                while not scope.cancel_called:  # perhaps before the task began
-                    await trio.lowlevel.wait_readable(sock)
-                    try:
-                        function()
-                    except Exception:  # noqa: BLE001 - the next data is still to be read
-                        log_event(log, "reader_failed", logging.ERROR, exc_info=True)
-
-        self.spawn(reading)
-        return scope.cancel
-
-    def at_end(self, function: Callable[[], object]) -> None:
-        self._token.run_sync_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:
         return self._scope()

@@ -15,12 +15,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import hiredis
-from cassandra.connection import Connection
-from cassandra.protocol import OptionsMessage, QueryMessage
 
-from aiorwlock_remote.backends.cassandra import errors as cassandra_errors
 from aiorwlock_remote.backends.cassandra import options as cassandra_options
-from aiorwlock_remote.backends.cassandra.connection import CACHED_SEGMENTS
 from aiorwlock_remote.backends.files.record_file import _decode_slot, unpack_record
 from aiorwlock_remote.backends.mariadb import options as mariadb_options
 from aiorwlock_remote.backends.oracle import options as oracle_options
@@ -413,51 +409,6 @@ def sealed(data: bytes) -> None:
         raise PromiseBroken("a seal was guessed")
 
 
-# ------------------------------------------------------------------ Cassandra
-
-
-class Reading(Connection):  # type: ignore[misc] # it has no types
-    """A connection of the driver without a socket, read as ``ReadConnection`` is."""
-
-    def __init__(self, *, segments: bool) -> None:
-        super().__init__(protocol_version=5, compression=False)
-        self.segments = segments
-        if segments:
-            self._enable_checksumming()
-            self._segment_codec = CACHED_SEGMENTS
-
-    def push(self, data: bytes) -> None: ...
-    def close(self) -> None:
-        self.is_closed = True
-
-    def feed(self, data: bytes) -> None:
-        try:
-            self._iobuf.write(data)
-            self.process_io_buffer()
-        except Exception as exc:  # noqa: BLE001 - as ReadConnection.read
-            self.defunct(exc)
-
-
-def cql(data: bytes) -> None:
-    """Frames and segments of a node, fed to the driver's parser by our reader."""
-    for segments in (False, True):
-        connection, answers = Reading(segments=segments), list[object]()
-        asked = (OptionsMessage(), QueryMessage("SELECT 1", 1))
-        for number, message in enumerate(asked):
-            connection.send_msg(message, number, answers.append)
-        for start in range(0, len(data), 64):
-            if not connection.is_defunct:
-                connection.feed(data[start : start + 64])
-        connection.defunct(ConnectionError("the end"))
-        if len(answers) < len(asked):
-            raise PromiseBroken("a request is never answered")
-        for answer in answers:
-            if isinstance(answer, Exception):
-                error = cassandra_errors.from_driver(answer, "h:9042")
-                if not isinstance(error, LockError):
-                    raise PromiseBroken(repr(error))
-
-
 # ------------------------------------------------------------ what users pass
 
 
@@ -520,7 +471,7 @@ TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         *(record, table_record, file_slot, row_grants, stored_hash),
-        *(resp, replies, wake_message, notify, hint, sealed, cql),
+        *(resp, replies, wake_message, notify, hint, sealed),
         *(fence_header, ticket, name, url),
     )
 }

@@ -37,3 +37,15 @@ def test_gevent_is_not_imported_for_others() -> None:
         "sys.exit('gevent' in sys.modules)"
     )
     assert run("-c", code).returncode == 0
+
+
+def test_cassandra_is_refused() -> None:
+    """The driver's threads would be greenlets, which nobody runs."""
+    code = (
+        "from gevent import monkey; monkey.patch_all()\n"
+        "from aiorwlock_remote.sync import connect\n"
+        "connect('cassandra://127.0.0.1/locks')"
+    )
+    ended = run("-c", code)
+    assert ended.returncode == 1
+    assert "Unsupported: after gevent.monkey.patch_all() the threads" in ended.stdout

@@ -7,20 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from aiorwlock_remote._util import private_parts
-from aiorwlock_remote.backends.cassandra import driver_parts
 from aiorwlock_remote.backends.redis import hiredis_reader
 
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    checks = (
-        driver_parts.reactor_fits,
-        driver_parts.codec_fits,
-        hiredis_reader.tells_pushes,
-    )
     monkeypatch.setattr(private_parts, "_reported", set())
-    for check in checks:
-        check.cache_clear()
+    hiredis_reader.tells_pushes.cache_clear()
     yield
-    for check in checks:
-        check.cache_clear()
+    hiredis_reader.tells_pushes.cache_clear()

@@ -59,7 +59,6 @@ class _Swap:
     outcome: Pending[Outcome]
     unseen: bool
     foreign: bool
-    early: Pending[Ballot] | None = None
     node: object = None
     looks: int = 0
 
@@ -96,7 +95,6 @@ class CassandraCas:
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or VersionClock()
         self._ballots = Ballots(table, loop)
-        self._under_way = 0
 
     def guess(self) -> StoredState:
         return _FREE
@@ -165,17 +163,11 @@ class CassandraCas:
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._loop, self._table.request(name, *values))
-        # Only if nothing else is under way: other requests would take the read along
-        # before the transaction is answered.
-        if unseen and new.version is not None and not self._under_way:
-            swap.early = self._ballots.early(key, new.version)
-        self._under_way += 1
         asked.add_done_callback(lambda _: self._swapped(swap, asked))
         return outcome
 
     def _swapped(self, swap: _Swap, asked: PendingRows) -> None:
         outcome, swap.node = swap.outcome, asked.node
-        outcome.add_done_callback(self._finished)
         if asked.error is not None:
             outcome.set_exception(asked.error)
             return
@@ -192,17 +184,7 @@ class CassandraCas:
             self._look(swap)
         elif not swap.unseen:
             outcome.set_result((True, _state(swap.new)))
-        elif swap.early is not None:
-            swap.early.add_done_callback(partial(self._early_read, swap))
         else:
-            self._read_ballot(swap)
-
-    def _early_read(self, swap: _Swap, read: Pending[Ballot]) -> None:
-        ballot = None if read.error else read.result()
-        self._ballots.early_reads.learns(hit=ballot is not None)
-        if ballot is not None:
-            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
-        else:  # too early, or failed: it can be read again
             self._read_ballot(swap)
 
     def _read_ballot(self, swap: _Swap) -> None:
@@ -287,9 +269,6 @@ class CassandraCas:
                 swap.outcome.set_exception(after_change(error))
 
         asked.add_done_callback(undone)
-
-    def _finished(self, _: Pending[Outcome]) -> None:
-        self._under_way -= 1
 
     def _loaded(self, found: Rows) -> StoredState:
         return self._seen(rows.parse_row(found[0] if found else None))

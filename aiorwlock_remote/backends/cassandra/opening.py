@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import logging
 import ssl
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import anyio
 
+from aiorwlock_remote._util.native import gevent_patched
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.backends.cassandra import driver, errors
-from aiorwlock_remote.backends.cassandra.connection import connection_class
-from aiorwlock_remote.backends.cassandra.driver_parts import PROTOCOL, reactor_fits
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import (
     SessionClient,
     execution_profile,
 )
-from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader, socket_loop
 from aiorwlock_remote.backends.cassandra.table import Table, open_table
-from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
+
+# The native protocol. Cassandra 4.0 and later have it. Negotiation would take three
+# connections.
+PROTOCOL = 5
 
 # Seconds. A stopped node keeps its connections, and only its silence shows that it is
 # stopped. With the request timeout these bound for how long it delays requests.
@@ -51,14 +51,11 @@ async def connect(options: Options, loop: EventLoop) -> Table:
     """
     context = options.tls_context()
     until = loop.clock.now() + options.connect_timeout
-    reads = socket_loop(loop) if reactor_fits() else None
-    thread = threading.get_ident()
 
     def opened() -> Table:
         while True:
             try:
-                reader = None if reads is None else SocketReader(reads, thread)
-                return _open(options, context, reader)
+                return _open(options, context)
             except driver.NoHostAvailable as exc:
                 # A busy node accepts connections before it answers, so it is tried
                 # again (test_a_node_that_says_nothing_at_first_is_tried_again).
@@ -68,22 +65,15 @@ async def connect(options: Options, loop: EventLoop) -> Table:
     return await _open_in_thread(opened, options, loop)
 
 
-def _open(
-    options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
-) -> Table:
-    # The reader is closed last: connections of the cluster use it until their end.
-    closing = ExitStack()
-    if reader is not None:
-        closing.callback(reader.close)
+def _open(options: Options, context: ssl.SSLContext | None) -> Table:
+    cluster = _cluster(options, context)
     try:
-        cluster = _cluster(options, context, reader)
-        closing.callback(cluster.shutdown)
         session = _session(cluster, options)
         profile = session.get_execution_profile(driver.EXEC_PROFILE_DEFAULT)
-        client = SessionClient(session, profile, options, reader)
-        return open_table(client, options, closing.close)
+        client = SessionClient(session, profile, options)
+        return open_table(client, options, cluster.shutdown)
     except BaseException:
-        closing.close()
+        cluster.shutdown()
         raise
 
 
@@ -130,6 +120,12 @@ async def use_session(
 async def _open_in_thread(
     function: Callable[[], Table], options: Options, loop: EventLoop
 ) -> Table:
+    if gevent_patched():
+        raise Unsupported(
+            what="after gevent.monkey.patch_all() the threads of cassandra-driver are "
+            "greenlets of a thread that ends",
+            hint="use the locks in a process without gevent, or another store",
+        )
     # If the function takes longer than ``connect_timeout`` or the caller is cancelled,
     # its thread continues, and another thread closes the table (test_opening.py).
     pending: Pending[Table] = Pending()
@@ -185,16 +181,13 @@ def _load_balancing(options: Options) -> object:
     )
 
 
-def _cluster(
-    options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
-) -> Any:  # noqa: ANN401 - the driver's Cluster
+def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: ANN401 - the driver's Cluster
     auth = None
     if options.username is not None:
         auth = driver.PlainTextAuthProvider(options.username, options.password or "")
     return driver.Cluster(
         options.hosts,
         port=options.port,
-        # Cassandra 4.0 and later have it. Negotiation would take three connections.
         protocol_version=PROTOCOL,
         compression=False,  # requests are small
         execution_profiles={
@@ -204,7 +197,6 @@ def _cluster(
         },
         auth_provider=auth,
         ssl_context=context,
-        connection_class=None if reader is None else connection_class(reader),
         connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         reconnection_policy=driver.ExponentialReconnectionPolicy(*RETRY_INTERVALS),

@@ -34,7 +34,7 @@ from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import EventLoop, SocketEventLoop
+from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
@@ -51,8 +51,6 @@ WRITE_TIMES = {
     "record": "record_written",
     "frame": "frame_written",
 }
-
-MAX_GRANTS_BETWEEN_TRIES = 255
 
 CLOCK_AHEAD_HINT = (
     "set that program's clock, and let it write by transactions (IF …): "
@@ -73,30 +71,6 @@ class BallotRequest(NamedTuple):
     ballot: Pending[Ballot]
 
 
-class EarlyReadHeuristic:
-    """Decides whether to send a read right after a transaction, before its answer.
-
-    Such an early read fetches the Paxos timestamp of the transaction. The kernel holds
-    the read back until the transaction's answer has arrived (see ``ReadConnection``),
-    unless another request is sent on the connection meanwhile: then the read leaves
-    with that request, is carried out before the transaction, and is useless. After each
-    useless read, more transactions go without an early read.
-    """
-
-    def __init__(self) -> None:
-        self._pause = 0
-        self._left = 0
-
-    def tries(self) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-    def learns(self, *, hit: bool) -> None:
-        """Record whether the last early read came after its transaction (``hit``)."""
-        self._pause = 0 if hit else min(2 * self._pause + 1, MAX_GRANTS_BETWEEN_TRIES)
-        self._left = self._pause
-
-
 class Ballots:
     """Reads the Paxos timestamps (fences) of granted rows, many with one request.
 
@@ -106,29 +80,10 @@ class Ballots:
     """
 
     def __init__(self, table: Table, loop: EventLoop) -> None:
-        self.early_reads: EarlyReadHeuristic = EarlyReadHeuristic()
         self._table = table
         self._loop = loop
-        # At the end of a turn all grants of the turn are known.
-        self._soon = (
-            loop.at_end if isinstance(loop, SocketEventLoop) else loop.call_soon
-        )
         self._wanted: dict[object, list[BallotRequest]] = {}  # by node
         self._together = True
-
-    def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
-        """Read the Paxos timestamp of a transaction that was only just sent.
-
-        ``key`` is the row's primary key, ``version`` the version that the transaction
-        writes. Return None, and send nothing, if such reads were useless lately.
-        Afterwards the caller reports to ``early_reads.learns`` whether the read came
-        after the transaction.
-        """
-        if not self.early_reads.tries():
-            return None
-        wanted = BallotRequest(key, version, Pending())
-        self._read_one(wanted, behind=True)
-        return wanted.ballot
 
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
         """Read the Paxos timestamp of the transaction that wrote a version of a row.
@@ -139,7 +94,8 @@ class Ballots:
         part by another program's write. It fails with ``BackendError``.
         """
         if not self._wanted:
-            self._soon(self._read_wanted)
+            # At the end of a turn all grants of the turn are known.
+            self._loop.call_soon(self._read_wanted)
         wanted = BallotRequest(key, version, Pending())
         self._wanted.setdefault(node, []).append(wanted)
         return wanted.ballot
@@ -157,9 +113,8 @@ class Ballots:
         for one in wanted:
             self._read_one(one)
 
-    def _read_one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
+    def _read_one(self, wanted: BallotRequest) -> None:
         request = self._table.request("read_ballot", *wanted.key)
-        request = replace(request, behind=behind)
         self._table.ask(self._loop, request).add_done_callback(
             partial(_settle_requests, (wanted,))
         )

@@ -1,23 +1,20 @@
 """Requests over a session of cassandra-driver, awaited on asyncio and trio alike.
 
-The driver calls back in the event loop's thread if the loop reads the sockets
-(``socket_reader.py``), otherwise (as with a user's session) in a thread of its own.
-``ask`` never blocks, and no request costs a thread.
+The driver reads its sockets in a thread of its own, and calls back there. That costs no
+more than reading them in the event loop did (benchmarks/HISTORY.md). ``ask`` never
+blocks, and no request costs a thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import driver, errors
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.socket_reader import (
-    CallbackQueue,
-    SocketReader,
-)
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
@@ -51,15 +48,12 @@ def execution_profile(options: Options) -> dict[str, Any]:
 class Request:
     """A statement with its values, which ``repr`` hides: they may hold a ticket.
 
-    ``node`` is the host to send it to; None: one that the driver's policy chooses. If
-    ``behind`` is True, the request may be held back until the previous request of this
-    event loop is answered.
+    ``node`` is the host to send it to; None: one that the driver's policy chooses.
     """
 
     statement: driver.Statement
     values: Sequence[object] | None
     node: object = None
-    behind: bool = False
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
@@ -73,6 +67,40 @@ class PendingRows(Pending[Rows]):
     def __init__(self) -> None:
         super().__init__()
         self.node: object = None
+
+
+class CallbackQueue:
+    """Thread-safe queue of calls for an event loop; one wake-up runs all of them.
+
+    A wake-up is a system call, in which the driver's thread releases the interpreter's
+    lock. With one for each answer, it would wait for the loop's thread each time.
+    """
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
+        self._woken = False
+
+    def put(self, function: Callable[[Any], object], answer: object) -> None:
+        """Queue ``function(answer)`` to run in the event loop. For any thread."""
+        self._calls.append((function, answer))
+        if not self._woken:  # else the loop has not begun to empty the queue yet
+            self._wake()
+
+    def _wake(self) -> None:
+        self._woken = True
+        self._loop.call_soon(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False
+        while self._calls:
+            function, answer = self._calls.popleft()
+            try:
+                function(answer)
+            except BaseException:
+                # The loop reports it; the answers behind it must still be delivered.
+                self._wake()
+                raise
 
 
 class ReplyHandler:
@@ -121,13 +149,11 @@ class SessionClient:
         session: driver.Session,
         profile: driver.Profile | None,
         options: Options,
-        reader: SocketReader | None = None,
     ) -> None:
         """Use a connected session; ``options`` say timeout, consistency and its name.
 
         ``profile`` applies to all requests; None: the session has legacy settings and
-        allows none. ``reader`` reads the session's sockets; None: the driver's own
-        thread does.
+        allows none.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile
@@ -135,9 +161,6 @@ class SessionClient:
         self._serial = LEVELS[options.serial_consistency]
         self._where = options.where
         self._callbacks: dict[EventLoop, CallbackQueue] = {}
-        self._reader = reader
-        if reader is not None:
-            self._callbacks[reader.callbacks.loop] = reader.callbacks
 
     def prepare(self, cql: str, level: str) -> driver.Statement:
         """Prepare CQL for a consistency level, given by name. Blocks."""
@@ -191,11 +214,7 @@ class SessionClient:
     def _send(
         self, request: Request, answer: ReplyHandler, page: bytes | None = None
     ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
-        reader = self._reader if request.behind else None
         try:
-            if reader is not None:
-                # The driver calls `push` of the connection before it returns.
-                reader.behind = reader.in_loop
             future = self._session.execute_async(
                 request.statement,
                 request.values,
@@ -207,9 +226,6 @@ class SessionClient:
         except Exception as exc:  # noqa: BLE001 - mapped by the handler
             answer.failed(exc)
             return None
-        finally:
-            if reader is not None:
-                reader.behind = False
         answer.future = future
         future.add_callbacks(answer.came, answer.failed)
         return future

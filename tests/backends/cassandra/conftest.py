@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -12,7 +11,6 @@ import pytest
 
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.options import Options, options_of, statement
-from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -38,8 +36,7 @@ def furnished(
 ) -> Iterator[Furnished]:
     """Keyspaces with the empty table of a layout: half a second each, so made once.
 
-    The node is warm: in a cold one a transaction takes so long that the kernel does not
-    hold the read behind it back until the answer, and a fence is read twice.
+    The node is warm: in a cold one a transaction takes ten times as long.
     """
     resting: dict[str, deque[Keyspace]] = defaultdict(deque)
     with ExitStack() as stack:
@@ -127,14 +124,6 @@ async def table(layout: str, options: Options) -> AsyncIterator[Table]:
 def loop() -> FakeLoop:
     """Runs when the test says so."""
     return FakeLoop()
-
-
-@pytest.fixture
-def reader(loop: FakeLoop) -> Iterator[SocketReader]:
-    """Of that loop, with a helper thread of its own."""
-    found = SocketReader(loop, threading.get_ident())
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from aiorwlock_remote.backends.cassandra.read_back import (
     Ballot,
     BallotRequest,
     Ballots,
-    EarlyReadHeuristic,
     grouped,
 )
 from aiorwlock_remote.backends.cassandra.session_client import Request, Rows
@@ -190,17 +189,6 @@ def test_groups_name_nothing_else() -> None:
         numbers = {number for _, number in group}
         assert len(types) * len(numbers) == len(group) <= ROWS_PER_READ
     assert len(groups) == 4
-
-
-def test_vain_early_reads_become_ever_rarer() -> None:
-    luck, tried = EarlyReadHeuristic(), list[int]()
-    for turn in range(1000):
-        if luck.tries():
-            tried.append(turn)
-            luck.learns(hit=False)
-    assert tried == [0, 2, 6, 14, 30, 62, 126, 254, 510, 766]
-    luck.learns(hit=True)
-    assert luck.tries()
 
 
 @both_layouts

@@ -1,4 +1,4 @@
-"""The loop that reads the sockets is blocked: others, and what it asked, go on."""
+"""The loop that has asked is blocked: others, and what it asked, go on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from cassandra.cluster import DefaultConnection
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.connection import ReadConnection
 from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIMEOUT
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import APPLIED, Request
@@ -76,7 +76,13 @@ async def test_no_connection_is_given_up(
 ) -> None:
     """The heartbeats of the driver are answered."""
     given_up = list[object]()
-    monkeypatch.setattr(ReadConnection, "defunct", lambda _, exc: given_up.append(exc))
+    given = DefaultConnection.defunct
+
+    def defunct(connection: object, exc: object) -> object:
+        given_up.append(exc)
+        return given(connection, exc)
+
+    monkeypatch.setattr(DefaultConnection, "defunct", defunct)
     block(3 * (HEARTBEAT + HEARTBEAT_TIMEOUT))
     assert given_up == []
     rows = await table.ask(current_event_loop(), appear(table))

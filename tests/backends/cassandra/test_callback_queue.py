@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.socket_reader import CallbackQueue
+from aiorwlock_remote.backends.cassandra.session_client import CallbackQueue
 from tests.backends.cassandra.fake_loop import FakeLoop
 
 
@@ -49,26 +49,3 @@ def test_one_that_fails_keeps_no_other_from_its_answer() -> None:
         loop.turn()
     loop.turn()
     assert got == ["other"]
-
-
-def test_the_gathering_thread_is_not_woken_for_its_own_callbacks() -> None:
-    loop, got = FakeLoop(), list[str]()
-    inbox = CallbackQueue(loop)
-    inbox.gather(lambda: inbox.put(got.append, "answer"))
-    assert got == ["answer"]
-    assert not loop.calls
-    inbox.put(got.append, "later")
-    assert len(loop.calls) == 1
-
-
-def test_gathered_callbacks_run_though_gathering_fails() -> None:
-    loop, got = FakeLoop(), list[str]()
-    inbox = CallbackQueue(loop)
-
-    def broken() -> None:
-        inbox.put(got.append, "answer")
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        inbox.gather(broken)
-    assert got == ["answer"]

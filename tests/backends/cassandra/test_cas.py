@@ -50,7 +50,6 @@ class Contender:
         self.client_id = client_id
         self.sent: list[str] = []
         self.between: Callable[[], Awaitable[object]] | None = None
-        self.reads_early = True
         self._ask = table.ask
         self._loop = current_event_loop()
         table.ask = self._asked
@@ -62,10 +61,6 @@ class Contender:
 
         table.request = counted  # type: ignore[method-assign]
         cas = CassandraCas(table, current_event_loop())
-        early = cas._ballots.early
-        cas._ballots.early = lambda *of: (  # type: ignore[method-assign]
-            early(*of) if self.reads_early and not self.between else None
-        )
         self._swapping = CasStepper(cas, lambda *_: None)
 
     async def do(self, command: Any) -> Any:  # noqa: ANN401
@@ -109,7 +104,6 @@ async def test_uncontended_it_is_one_transaction_each(
     parties: list[Contender], one_row: OneRow
 ) -> None:
     one, fences = parties[0], list[int]()
-    one.reads_early = False  # such a read may come too soon, and then another follows
     for number in range(3):
         granted = await one.do(one.write(f"t{number}"))
         assert one.sent == ["insert", "read_ballot"]

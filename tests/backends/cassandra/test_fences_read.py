@@ -9,7 +9,6 @@ import pytest
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.read_back import EarlyReadHeuristic
 from aiorwlock_remote.backends.cassandra.session_client import PendingRows, Request
 from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper, LocalGrants
 from aiorwlock_remote.backends.cassandra.table import Table
@@ -40,13 +39,11 @@ LEASE = 30_000_000
 
 
 class Sent:
-    """A table's requests, as they are sent; ``early``: those right behind others."""
+    """The names of a table's requests, as they are sent."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.names: list[str] = []
-        self.early = 0
-        self._last: PendingRows | None = None
         self._made: list[tuple[Request, str]] = []
         self._request, self._ask = table.request, table.ask
         table.request = self.request  # type: ignore[method-assign]
@@ -64,9 +61,7 @@ class Sent:
 
     def ask(self, host: EventLoop, request: Request) -> PendingRows:
         self.names.append(self._name(request))
-        self.early += self._last is not None and not self._last.done()
-        self._last = self._ask(host, request)
-        return self._last
+        return self._ask(host, request)
 
 
 @pytest.fixture
@@ -113,13 +108,9 @@ async def test_a_reader_of_the_same_client_reads_no_fence(
 
 
 async def test_a_reader_of_another_process_gets_the_true_fence(
-    steps: CassandraStepper,
-    asked: Sent,
-    one_row: OneRow,
-    monkeypatch: pytest.MonkeyPatch,
+    steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
     """The row knows a provisional one."""
-    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     await steps.step(ORDER, read("t1"))
     asked.names.clear()
     joined = await new_steps(asked.table).step(ORDER, read("t2"))
@@ -147,17 +138,9 @@ async def test_a_successor_has_a_higher_fence(
     assert first < granted.grants[0].fence <= one_row.fence()
 
 
-@pytest.mark.parametrize("early", [True, False])
 async def test_a_shown_fence_is_the_ballot(
-    steps: CassandraStepper,
-    asked: Sent,
-    one_row: OneRow,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    early: bool,
+    steps: CassandraStepper, asked: Sent, one_row: OneRow
 ) -> None:
-    """Read right behind the transaction, or after it: the same."""
-    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: early)
     fences = []
     for _ in range(20):
         granted = await steps.step(ORDER, read("t1"))
@@ -166,8 +149,6 @@ async def test_a_shown_fence_is_the_ballot(
         fences.append(granted.grants[0].fence)
         await steps.step(ORDER, Release("t1"))
     assert fences == sorted(set(fences))
-    assert asked.early == (20 if early else 0)
-    if not early:
-        assert asked.names.count("read_ballot") == 20
+    assert asked.names.count("read_ballot") == 20
     assert asked.names.count("insert") == 20
     assert "load" not in asked.names

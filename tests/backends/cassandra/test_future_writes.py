@@ -22,7 +22,6 @@ from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.read_back import (
     Ballot,
     Ballots,
-    EarlyReadHeuristic,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas.stepper import CasStepper
@@ -246,7 +245,6 @@ async def test_a_seat_that_another_program_takes_over_stays(
     table: Table, one_row: OneRow, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a plain write just after the transaction: what is removed is ours alone."""
-    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     read = Ballots.read
 
     def then(self: Ballots, *wanted: Any) -> Pending[Ballot]:  # noqa: ANN401
@@ -270,7 +268,6 @@ async def test_others_queue_behind_what_is_left(
 ) -> None:
     """They take it for a seat of another program, which would stand for ever."""
     one, two = Process(table), Process(table)
-    monkeypatch.setattr(EarlyReadHeuristic, "tries", lambda _: False)
     read, replies = Ballots.read, list[Reply]()
 
     def slowly(self: Ballots, *wanted: Any) -> Pending[Ballot]:  # noqa: ANN401

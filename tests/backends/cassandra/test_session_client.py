@@ -64,16 +64,6 @@ def calling_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     return threads
 
 
-async def test_the_loop_reads_its_answers(
-    table: Table, calling_back: list[threading.Thread]
-) -> None:
-    """Where a heartbeat is under way just then, the helper may have been first."""
-    for _ in range(20):
-        await table.ask(current_event_loop(), appear(table))
-    assert len(calling_back) == 20
-    assert threading.current_thread() in calling_back
-
-
 async def test_over_a_users_session_the_drivers_thread_does(
     layout: str,
     options: Options,
