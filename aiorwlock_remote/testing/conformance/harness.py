@@ -21,7 +21,7 @@ from aiorwlock_remote.ports import (
     Backend,
     Capability,
     EventLoop,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -87,7 +87,7 @@ class Harness(ABC):
 
     Attributes:
         capabilities: What the store must declare; decides which cases apply.
-        has_foreigner: Whether its ``Location``s have a ``foreigner``: a program without
+        has_foreigner: Whether its locations have a ``foreigner``: a program without
             this library that writes the published mutex record itself. True if the
             capabilities include ``PUBLISHED_LAYOUT``.
         patience: Seconds that a case waits for a promised event before it fails.
@@ -169,7 +169,7 @@ async def open_location(
     loop: EventLoop,
     wake: WakeCallback,
     settings: StoreSettings,
-) -> Store:
+) -> StoreBase:
     """Open the store of a location for the event loop ``loop``.
 
     The store calls ``wake`` if a waiter may soon get the resource.
