@@ -7,6 +7,7 @@ which knows the published mutex record and nothing else.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,6 +88,9 @@ class Harness(ABC):
 
     Attributes:
         capabilities: What the store must declare; decides which cases apply.
+        slowness: Factor by which an object's ``patience``, ``answers_in``, ``kept`` and
+            ``short`` are longer than its class says, for a slow machine; by default the
+            environment variable ``RWLOCK_SLOWNESS``, or 1.
         has_foreigner: Whether its locations have a ``foreigner``: a program without
             this library that writes the published mutex record itself. True if the
             capabilities include ``PUBLISHED_LAYOUT``.
@@ -105,6 +109,7 @@ class Harness(ABC):
     """
 
     capabilities: ClassVar[Capability]
+    slowness: ClassVar[float] = float(os.environ.get("RWLOCK_SLOWNESS", "1"))
     has_foreigner: ClassVar[bool] = False
     patience: ClassVar[float] = 45.0
     answers_in: ClassVar[float] = 0.05
@@ -115,6 +120,10 @@ class Harness(ABC):
     grants_more: ClassVar[float] = 0.0
     has_semaphores: ClassVar[bool] = True
     garbage: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        for name in ("patience", "answers_in", "kept", "short"):
+            setattr(self, name, self.slowness * getattr(self, name))
 
     @abstractmethod
     def fresh(self, folder: Path) -> StoreLocation:
