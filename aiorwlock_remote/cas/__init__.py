@@ -16,7 +16,8 @@ from aiorwlock_remote._util.driver_loop import (
     submit,
 )
 from aiorwlock_remote._util.pending import map_pending
-from aiorwlock_remote.cas.backoff import CasBackoff
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.backoff import CasBackoff, Later
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
 from aiorwlock_remote.cas.port import (
     CasContention,
@@ -30,11 +31,13 @@ from aiorwlock_remote.cas.port import (
 )
 from aiorwlock_remote.cas.renewer import CasRenewer
 from aiorwlock_remote.cas.server_time import Bounds, ServerTime
-from aiorwlock_remote.cas.stepper import CasStepper
+from aiorwlock_remote.cas.stepper import CasStepper, WakeClients
 from aiorwlock_remote.cas.store import CasLockStore
+from aiorwlock_remote.cas.table_cas import relative_fences, with_fence
 from aiorwlock_remote.cas.version_clock import VersionClock
 
 __all__ = [
+    "ArrivalNotices",
     "Bounds",
     "CasBackoff",
     "CasContention",
@@ -43,6 +46,7 @@ __all__ = [
     "CasStepper",
     "CasStore",
     "DriverLoop",
+    "Later",
     "PollIntervals",
     "RowLocked",
     "ServerTime",
@@ -53,8 +57,11 @@ __all__ = [
     "SwapReply",
     "ThreadLoop",
     "VersionClock",
+    "WakeClients",
     "driver_loop_for",
     "map_pending",
     "newer_state",
+    "relative_fences",
     "submit",
+    "with_fence",
 ]
