@@ -179,6 +179,7 @@ class KvStore(CasLockStore):
     """The store of one ``Locks``."""
 
     capabilities = CasLockStore.capabilities | Capability.OFF_LOOP_RENEWAL
+    cas_type = KvCas
 
     def __init__(
         self,
@@ -192,7 +193,8 @@ class KvStore(CasLockStore):
         self._loop = driver_loop_for(event_loop, "kvstore")
         self._client = Client(*self._address)
         self._versions = VersionClock(address.seconds("clock_skew", CLOCK_SKEW))
-        self._cas = KvCas(self._client, self._loop, event_loop.clock, self._versions)
+        clock = event_loop.clock
+        self._cas = self.cas_type(self._client, self._loop, clock, self._versions)
         super().__init__(event_loop, wake, settings, self._cas)
 
     async def open(self) -> None:
@@ -219,7 +221,7 @@ class KvStore(CasLockStore):
         thread = CallbackThread(self.event_loop.clock)
         loop = ThreadLoop(thread, "kvstore renewals")
         client = Client(*self._address)
-        cas = KvCas(client, loop, self.event_loop.clock, self._versions)
+        cas = self.cas_type(client, loop, self.event_loop.clock, self._versions)
         return self.renewer_over(cas, thread, close=loop.end)
 
     async def aclose(self) -> None:

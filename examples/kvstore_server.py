@@ -53,10 +53,10 @@ class Server:
             writer.close()
 
 
-async def main(port: int) -> None:
-    """Listen until the process ends; port 0: print a free one."""
+async def main(port: int, server: Server) -> None:
+    """Print the port, and listen there until the process ends; port 0: any free one."""
     listening = await asyncio.start_server(
-        Server().serve, "127.0.0.1", port, limit=1 << 24
+        server.serve, "127.0.0.1", port, limit=1 << 24
     )
     print(listening.sockets[0].getsockname()[1], flush=True)
     async with listening:
@@ -64,4 +64,4 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 7171))
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 7171, Server()))

@@ -52,8 +52,8 @@ class CasLockStore(StoreBase):
         poller: Reads the resources that tasks wait for, and wakes the tasks.
         arrivals: Which client is notified of a new queue entry.
         looks: The longest pauses between two reads of a resource.
-        pushes_to_told: Whether a waiter that is told to look may read its grant there:
-            the waiter confirms after it has entered, and not before.
+        pushes_by_hint: Whether a waiter that reads the row after a hint may find its
+            grant there: the waiter confirms after it has entered, and not before.
         log: Gets the events of this store.
     """
 
@@ -66,7 +66,7 @@ class CasLockStore(StoreBase):
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
     )
     looks: PollIntervals = PollIntervals()
-    pushes_to_told: ClassVar[bool] = False
+    pushes_by_hint: ClassVar[bool] = False
     log: ClassVar[logging.Logger] = logging.getLogger("aiorwlock_remote.store")
 
     def __init__(
@@ -210,7 +210,7 @@ class CasLockStore(StoreBase):
             await channel.aclose()
 
     def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
-        """Wake those of these clients that can be told: this one, and by hints."""
+        """Wake these clients: this one directly, the others by hints."""
         own = self.settings.client_id
         if own in client_ids:
             self.wake(resource, 0.0)
@@ -240,7 +240,7 @@ class CasLockStore(StoreBase):
         self._channel = connect()
         self.steps.arrivals = self.arrivals
         self.capabilities |= Capability.NOTIFIES
-        if self.pushes_to_told:
+        if self.pushes_by_hint:
             self.capabilities |= Capability.PUSHES
             self.pace = replace(self.pace, pushes=True)
         # Without a limit of its own a channel that is away would cost the store's.

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
@@ -23,6 +24,7 @@ from aiorwlock_remote.testing.conformance import (
 from tests.examples.fix_site import EXAMPLES
 
 BACKENDS = ("jsonfile", "kvstore")
+WATCHED = "watched_kvstore", Path(__file__).parent
 PUBLIC = {"aiorwlock_remote", "aiorwlock_remote.cas", "aiorwlock_remote.ports"}
 
 pytestmark = [
@@ -32,10 +34,12 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_backend_imports_public_modules_only(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "folder"), [*((name, EXAMPLES) for name in BACKENDS), WATCHED]
+)
+def test_a_backend_imports_public_modules_only(name: str, folder: Path) -> None:
     """So a person who has only the documentation can write one."""
-    tree = ast.parse((EXAMPLES / f"{name}.py").read_text("utf-8"))
+    tree = ast.parse((folder / f"{name}.py").read_text("utf-8"))
     imported = {
         node.module
         for node in ast.walk(tree)
@@ -48,32 +52,46 @@ def test_a_backend_imports_public_modules_only(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The backends with their entry points, as pip would put them there."""
     place = tmp_path_factory.mktemp("site")
-    for name in BACKENDS:
-        shutil.copy(EXAMPLES / f"{name}.py", place)
+    shutil.copy(EXAMPLES / "kvstore_server.py", place)
+    for name, folder in (*((name, EXAMPLES) for name in BACKENDS), WATCHED):
+        shutil.copy(folder / f"{name}.py", place)
         info = place / f"{name}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n")
-        entry = f"[aiorwlock_remote.backends]\n{name} = {name}:open_store\n"
+        scheme = name.replace("_", "-")
+        entry = f"[aiorwlock_remote.backends]\n{scheme} = {name}:open_store\n"
         (info / "entry_points.txt").write_text(entry)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(place)
         paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # for other processes
+        yield place
+
+
+@contextmanager
+def serving(harness: type[KvStoreHarness], path: Path) -> Iterator[None]:
+    """A server as a program of its own."""
+    program = [sys.executable, str(path), "0"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        harness.port = int(server.stdout.readline())
+        yield
+        server.terminate()
+
+
+@pytest.fixture(scope="module")
+def kvstore_server(site_packages: Path) -> Iterator[None]:
+    with serving(KvStoreHarness, site_packages / "kvstore_server.py"):
         yield
 
 
 @pytest.fixture(scope="module")
-def kvstore_server() -> Iterator[None]:
-    """The server of the example, as a program of its own."""
-    program = [sys.executable, str(EXAMPLES / "kvstore_server.py"), "0"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        KvStoreHarness.port = int(server.stdout.readline())
+def watched_server(site_packages: Path) -> Iterator[None]:
+    with serving(WatchedKvStoreHarness, site_packages / "watched_kvstore.py"):
         yield
-        server.terminate()
 
 
 class JsonFileHarness(Harness):
@@ -102,11 +120,12 @@ class KvStoreHarness(Harness):
         | Capability.HINTS
     )
     answers_in = 0.5
+    scheme: ClassVar[str] = "kvstore"
     port: ClassVar[int]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         # All processes have one clock.
-        url = f"kvstore://127.0.0.1:{self.port}?clock_skew=0"
+        url = f"{self.scheme}://127.0.0.1:{self.port}?clock_skew=0"
         return StoreLocation(url, f"{uuid4().hex}:")
 
 
@@ -115,3 +134,18 @@ class TestKvStore(ConformanceSuite):
     """``kvstore://``: steps by swaps."""
 
     harness = KvStoreHarness()
+
+
+class WatchedKvStoreHarness(KvStoreHarness):
+    """The same, with watches and fences by revisions."""
+
+    capabilities = KvStoreHarness.capabilities | Capability.NOTIFIES
+    counts_fences = True
+    scheme = "watched-kvstore"
+
+
+@pytest.mark.usefixtures("site_packages", "watched_server")
+class TestWatchedKvStore(ConformanceSuite):
+    """What a store such as etcd needs, by public names only."""
+
+    harness = WatchedKvStoreHarness()

@@ -47,7 +47,7 @@ class MariadbStore(TableStore):
     # A process whose tasks all wait sends five reads a second at most.
     looks: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
-    pushes_to_told: ClassVar[bool] = True
+    pushes_by_hint: ClassVar[bool] = True
     capabilities: Capability = TableStore.capabilities | Capability.TRANSACTIONS
     _driver: MariadbDriver
     _executor: MariadbExecutor

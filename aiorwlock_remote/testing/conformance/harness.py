@@ -102,6 +102,8 @@ class Harness(ABC):
         each_phase_reads_the_clock: Whether a phase that begins while the resource is
             held or waited for has a fence by the store's clock; if not, its fence is
             the previous one plus one.
+        counts_fences: Whether fences are no times, but numbers that the server counts
+            over all resources, as a revision that no failover sets back.
         grants_more: Seconds by which a lease in the store may end later than asked for.
         has_semaphores: Whether the store carries out the requests of a semaphore.
         garbage: Number of objects that one acquire and release may leave to Python's
@@ -117,6 +119,7 @@ class Harness(ABC):
     short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
     each_phase_reads_the_clock: ClassVar[bool] = True
+    counts_fences: ClassVar[bool] = False
     grants_more: ClassVar[float] = 0.0
     has_semaphores: ClassVar[bool] = True
     garbage: ClassVar[int] = 0
