@@ -90,9 +90,8 @@ T = TypeVar("T")
 class Capability(Flag):
     """What a store can do. ``StoreBase.capabilities`` has what a store declares.
 
-    Nothing else is asked what a store can do. The capabilities also decide which cases
-    of the conformance suite apply. Those with the name of a method are declared by the
-    stores that override the method.
+    The library calls a method that goes with a capability only if the store declares
+    the capability. The conformance suite runs the cases of the declared capabilities.
     """
 
     NONE = 0
@@ -146,7 +145,7 @@ BEYOND_LOCKS: Capability = (
     | Capability.KEY_PAIRS
     | Capability.OCCUPANCY
 )
-"""The capabilities that a store for plain locks lacks."""
+"""The capabilities without which a store has all plain locks (mutex, rwlock)."""
 
 
 class Clock(Protocol):

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.ports import Snapshot, StoreBase
@@ -78,6 +79,10 @@ class ForkedStore(StoreBase):
         super().__init__(store.event_loop, store.wake, store.settings)
         self.capabilities = store.capabilities
         self.pace = store.pace
+
+    @property
+    def dialect(self) -> Dialect:
+        raise Closed(reason="forked")
 
     async def look(self, resource: Resource) -> Snapshot:
         del resource

@@ -79,6 +79,8 @@ async def test_what_only_some_stores_can_is_closed_as_well(locks: Locks) -> None
     with pytest.raises(Closed):
         store.occupations("p:%s", "u:%s", None)
     with pytest.raises(Closed):
+        _ = store.dialect
+    with pytest.raises(Closed):
         await store.join(resource(*NAME), "x", None)
     with pytest.raises(Closed):
         await store.joined(resource(*NAME), "x")
