@@ -18,12 +18,12 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import (
     Backend,
+    Capability,
     ChannelOpener,
     EventLoop,
     Opener,
-    Store,
+    StoreBase,
     StoreSettings,
-    TakesHints,
 )
 
 GROUP = "aiorwlock_remote.backends"
@@ -203,10 +203,10 @@ def find_channel(scheme: str) -> ChannelOpener:
 
 def with_hints(
     url: str,
-    open_store: Callable[[], Awaitable[Store]],
+    open_store: Callable[[], Awaitable[StoreBase]],
     loop: EventLoop,
     settings: StoreSettings,
-) -> Awaitable[Store]:
+) -> Awaitable[StoreBase]:
     """Open a store and the hint channel of its clients, at the server of ``url``.
 
     Raises ``ConfigurationError``, now or when the result is awaited, if the URL or the
@@ -218,10 +218,10 @@ def with_hints(
     connect = find_channel(address.scheme)
     opening = open_store()
 
-    async def opened() -> Store:
+    async def opened() -> StoreBase:
         store = await opening
         try:
-            if not isinstance(store, TakesHints):
+            if Capability.HINTS not in store.capabilities:
                 raise ConfigurationError(  # noqa: TRY301 - closed below
                     what="wake: this store wakes its waiters by itself"
                 )

@@ -20,7 +20,7 @@ from aiorwlock_remote._util.driver_loop import (
     driver_loop_for,
     submit_and_wait,
 )
-from aiorwlock_remote.cas.renewer import CallbackThread
+from aiorwlock_remote.ports import CallbackThread
 from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 from tests.refused_threads import RefusedThreads
 

@@ -28,7 +28,9 @@ from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
     Renewal,
+    RenewerBase,
     Snapshot,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -116,7 +118,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_reset_in_child)
 
 
-class MemoryStore:
+class MemoryStore(StoreBase):
     """The store of one ``Locks``, as client of a database that others may share."""
 
     capabilities: Capability = (
@@ -131,21 +133,18 @@ class MemoryStore:
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
+        super().__init__(loop, wake, settings)
         self._database = database
-        self._loop = loop
-        self._memory = settings.fence_memory
-        self._client_id = settings.client_id
-        self._wake = wake
         self._sweep_due = EveryNth(SWEEP_EVERY)
         with database.lock:
-            database.callbacks[self._client_id] = self._wake_from_any_thread
+            database.callbacks[self.settings.client_id] = self._wake_from_any_thread
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        clock = self._loop.clock
+        clock = self.event_loop.clock
         step = self._database.step(resource, command, clock)
         if self._sweep_due.now():
             now, wall = micros(clock.now()), micros(clock.wall())
-            self._database.sweep(now, wall, self._memory)
+            self._database.sweep(now, wall, self.settings.fence_memory)
         pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
         for client_id in step.wakes:
             callback = self._database.callbacks.get(client_id)
@@ -154,11 +153,6 @@ class MemoryStore:
         pending: Pending[Reply] = Pending()
         pending.set_result(step.reply)
         return pending
-
-    def watch(self, resource: Resource) -> None: ...
-
-    def unwatch(self, resource: Resource) -> None:
-        pass
 
     async def look(self, resource: Resource) -> Snapshot:
         with self._database.lock:
@@ -172,20 +166,20 @@ class MemoryStore:
             if resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
-    def renewer(self) -> MemoryRenewer:
-        return MemoryRenewer(self._database, self._loop.clock)
+    def renewer(self) -> RenewerBase:
+        return MemoryRenewer(self._database, self.event_loop.clock)
 
     async def aclose(self) -> None:
         with self._database.lock:
-            self._database.callbacks.pop(self._client_id, None)
+            self._database.callbacks.pop(self.settings.client_id, None)
 
     def _wake_from_any_thread(
         self, resource: Resource, pushed: PushedGrant | None
     ) -> None:
-        self._loop.call_soon(self._wake, resource, 0.0, pushed)
+        self.event_loop.call_soon(self.wake, resource, 0.0, pushed)
 
     def _snapshot(self, resource: Resource) -> Snapshot:
-        clock = self._loop.clock
+        clock = self.event_loop.clock
         record = self._database.records.get(resource, UNUSED_DOORMAN)
         seat = self._database.seats.get(resource)
         return Snapshot(
@@ -193,7 +187,7 @@ class MemoryStore:
         )
 
 
-class MemoryRenewer:
+class MemoryRenewer(RenewerBase):
     """Renews grants for the lease keeper's thread, under the database's mutex."""
 
     def __init__(self, database: MemoryDatabase, clock: Clock) -> None:
@@ -211,9 +205,6 @@ class MemoryRenewer:
             assert isinstance(reply, Renewed)
             outcomes += reply.outcomes
         return outcomes
-
-    def close(self) -> None:
-        pass
 
 
 async def open_store(

@@ -1,122 +1,67 @@
 """Compare-and-set stores: a step is computed in this process and stored by a swap.
 
-This module is the port of such a store.
+For backends over get, compare-and-swap and range. A backend subclasses ``CasStore`` (a
+connection: load, swap, clock readings) and ``CasLockStore`` (the store of a ``Locks``:
+it opens and closes, lists what is stored, and makes the renewer). What this package
+adds: the commands of a resource in order, retries after a refusal, swaps whose answers
+were lost, waiting by reads, hints between clients, and renewals in a thread.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
-from operator import attrgetter
-from typing import Any, Protocol
+from aiorwlock_remote._util.driver_loop import (
+    DriverLoop,
+    ThreadLoop,
+    driver_loop_for,
+    submit,
+)
+from aiorwlock_remote._util.pending import map_pending
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.backoff import CasBackoff, Later
+from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
+from aiorwlock_remote.cas.port import (
+    CasContention,
+    CasStore,
+    RowLocked,
+    StepTimes,
+    StoredState,
+    StoredStates,
+    SwapReply,
+    newer_state,
+)
+from aiorwlock_remote.cas.renewer import CasRenewer
+from aiorwlock_remote.cas.server_time import Bounds, ServerTime
+from aiorwlock_remote.cas.stepper import CasStepper, WakeClients
+from aiorwlock_remote.cas.store import CasLockStore
+from aiorwlock_remote.cas.table_cas import relative_fences, with_fence
+from aiorwlock_remote.cas.version_clock import VersionClock
 
-from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord
-from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.value import value
-from aiorwlock_remote.errors import BackendUnavailable
-
-
-@value
-class StoredState:
-    """Value object: one version of the state that a store keeps for one resource.
-
-    ``record`` is the doorman and ``seat`` the mutex record, None if there is none.
-    ``mark`` is a value that the store alone reads: two states of a resource with equal
-    marks are the same version. Of two states of a resource, the one with the greater
-    ``order`` is the newer.
-    """
-
-    record: Doorman | None
-    seat: MutexRecord | None
-    mark: Any = field(repr=False)
-    order: int = field(default=0, compare=False)
-
-
-def newer_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Return the newer of two states of a resource. None counts as the oldest."""
-    known = [state for state in (other, one) if state is not None]
-    return max(known, key=attrgetter("order"), default=None)
-
-
-@value
-class StepTimes:
-    """Value object: the clock readings that one step is computed with, in microseconds.
-
-    ``now``: the store's clock or a lower bound of it, by which leases are judged.
-    ``wall``: the store's wall clock, for times shown to people. ``floor``: the lowest
-    fence that a new phase may get. ``sent``: ``CasStore.clock`` at the same moment.
-    ``slack``: what is added to every lease of the step (``cas/server_time.py``).
-    """
-
-    now: int
-    floor: int
-    wall: int
-    sent: int
-    slack: int = 0
-
-
-class CasContention(BackendUnavailable):
-    """Raised when the store gave up a swap, for example in a deadlock; worth a retry.
-
-    If ``nothing_done`` is set, the swap was not carried out. Else it may have been, or
-    may still be carried out later.
-    """
-
-
-class RowLocked(BackendUnavailable):
-    """Raised if a row stayed locked by another transaction. Sets ``nothing_done``."""
-
-
-class CasStore(Protocol):
-    """Port: a compare-and-set store, from which ``CasStepper`` makes a ``Store``.
-
-    Every successful swap stores a version that was never used before, even if the
-    records stay equal. From then on the store refuses swaps that start from older
-    versions, even if they were sent earlier and arrive late.
-    """
-
-    def guess(self) -> StoredState:
-        """Return the state that an unused resource has, without asking the store."""
-
-    def clock(self) -> int:
-        """Return microseconds of a local clock that also runs while the host sleeps."""
-
-    def times(self, state: StoredState) -> StepTimes:
-        """Return the clock readings for a step from ``state``. Sends no request."""
-
-    def load(self, resource: Resource) -> Pending[StoredState]:
-        """Read the stored state; every swap answered before this call is visible in it.
-
-        The reply fails with ``BackendError``.
-        """
-
-    def swap(
-        self,
-        resource: Resource,
-        state: StoredState,
-        record: Doorman,
-        seat: MutexRecord | None,
-        times: StepTimes,
-        wakes: tuple[str, ...] = (),
-    ) -> Pending[tuple[bool, StoredState | None]]:
-        """Store ``record`` and ``seat`` if ``state`` is still what is stored.
-
-        The reply fails with ``BackendError``. Unless ``nothing_done`` is set, the
-        failed swap may still be carried out as long as ``state`` is stored. After
-        ``CasContention`` a retry may succeed.
-
-        Args:
-            resource: The resource.
-            state: The version to compare with.
-            record: The new doorman, computed with ``times``.
-            seat: The new mutex record; None removes the stored one.
-            times: What ``times(state)`` returned for this step.
-            wakes: Ids of clients to notify, if the store can notify.
-
-        Returns:
-            True if the swap was carried out, and the state that is stored now, None if
-            unknown. Its fences may differ from those of ``record``, because some
-            servers choose the fence of a new phase themselves.
-        """
+__all__ = [
+    "ArrivalNotices",
+    "Bounds",
+    "CasBackoff",
+    "CasContention",
+    "CasLockStore",
+    "CasRenewer",
+    "CasStepper",
+    "CasStore",
+    "DriverLoop",
+    "Later",
+    "PollIntervals",
+    "RowLocked",
+    "ServerTime",
+    "StatePoller",
+    "StepTimes",
+    "StoredState",
+    "StoredStates",
+    "SwapReply",
+    "ThreadLoop",
+    "VersionClock",
+    "WakeClients",
+    "driver_loop_for",
+    "map_pending",
+    "newer_state",
+    "relative_fences",
+    "submit",
+    "with_fence",
+]

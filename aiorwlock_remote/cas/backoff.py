@@ -9,7 +9,7 @@ from random import random
 from typing import TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.commands import Acquire, Command
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import pause_behind

@@ -12,7 +12,7 @@ from random import uniform
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime

@@ -5,28 +5,20 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
-from aiorwlock_remote._util.native import Empty, Lock, SimpleQueue
+from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import RowLocked, StoredState, newer_state
+from aiorwlock_remote.cas.port import RowLocked, StoredState, newer_state
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row import Plan, RowResource
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import (
-    AbortableRenewer,
-    Clock,
-    ParallelRenewer,
-    Renewal,
-    Renewer,
-)
+from aiorwlock_remote.ports import CallbackThread, Clock, Renewal, RenewerBase
 
 LOCKED_ROW_MEMORY = 60.0
 """Seconds for which a row found locked counts as locked, unless it is renewed."""
@@ -35,7 +27,6 @@ ROW_REPLY_TIMEOUT = 1.0
 """Most seconds for which renewals of other rows wait for one that gets no reply."""
 ROW_LANE = "row locks"
 
-Call = Callable[[], object]
 Outcome = Grant | NotHeld | Exception
 
 
@@ -43,60 +34,7 @@ def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
     """Ignore clients to wake after a renewal: a renewal frees no lock."""
 
 
-class CallbackThread:
-    """Queue of callbacks and timers for a thread without an event loop."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock: Clock = clock
-        self._calls: SimpleQueue[Call] = SimpleQueue()
-        self._timers: list[tuple[float, int, Call]] = []
-        self._order = count()
-        self._stopped = False
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Let ``run`` call ``function(*args)`` soon. Callable in any thread."""
-        self._calls.put(partial(function, *args))
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        raise NotImplementedError
-
-    def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Let ``run`` call ``function`` after ``seconds``. Call in ``run``'s thread."""
-        due = self.clock.now() + seconds
-        heapq.heappush(self._timers, (due, next(self._order), function))
-
-    def run(self, done: Callable[[], bool], until: float) -> None:
-        """Block, and run queued callbacks and timers, until ``done()`` returns True.
-
-        Returns at the latest when ``clock.now()`` reaches ``until``, and after ``stop``
-        at once.
-        """
-        while not done() and not self._stopped:
-            now = self.clock.now()
-            if now >= until:
-                return
-            if self._timers and self._timers[0][0] <= now:
-                heapq.heappop(self._timers)[2]()
-                continue
-            nearest = min(until, self._timers[0][0]) if self._timers else until
-            try:
-                call = self._calls.get(timeout=nearest - now)
-            except Empty:
-                continue
-            call()
-
-    def run_queued(self) -> None:
-        """Run the callbacks that are queued now; do not wait for others."""
-        while not self._calls.empty():
-            self._calls.get()()
-
-    def stop(self) -> None:
-        """Make ``run`` return, now and in all later calls. Callable in any thread."""
-        self._stopped = True
-        self.call_soon(int)  # ``run`` may be blocked until the next call
-
-
-class CasRenewer:
+class CasRenewer(RenewerBase):
     """Renewer that sends one swap for each resource, all of them at the same time.
 
     ``renew`` blocks; it is called in the lease keeper's thread.
@@ -182,7 +120,7 @@ class CasRenewer:
             self._close()
 
 
-class TwoLaneRenewer:
+class TwoLaneRenewer(RenewerBase):
     """Renewer in which a row locked by another program delays no other row's renewal.
 
     Renewals by ``quick`` fail at once if their row is locked. From then on ``patient``
@@ -228,7 +166,7 @@ class TwoLaneRenewer:
             renewer.close()
 
 
-class RowRenewer:
+class RowRenewer(RenewerBase):
     """Renewer of row locks: runs the plans of a batch at the same time.
 
     A row that a transaction of the user's has locked may answer late. Its renewal is
@@ -286,31 +224,29 @@ class RowRenewer:
         self._under_way.pop(ticket, None)
 
 
-class RowsApartRenewer:
+class RowsApartRenewer(RenewerBase):
     """Renewer of all grants of a store: ``locks`` renews locks, ``rows`` row locks.
 
     Row locks have a thread of their own: a transaction of the user's may keep a row
     locked, and other grants must not wait for it.
     """
 
-    def __init__(self, locks: Renewer, rows: Renewer) -> None:
+    def __init__(self, locks: RenewerBase, rows: RenewerBase) -> None:
         self._locks = locks
         self._rows = rows
 
     def lane(self, resource: Resource) -> Hashable:
         if isinstance(resource, RowResource):
             return ROW_LANE
-        locks = self._locks
-        return locks.lane(resource) if isinstance(locks, ParallelRenewer) else None
+        return self._locks.lane(resource)
 
     def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
         rows = isinstance(batch[0].resource, RowResource)
         return (self._rows if rows else self._locks).renew(batch, timeout)
 
     def give_up(self) -> None:
-        for renewer in (self._rows, self._locks):
-            if isinstance(renewer, AbortableRenewer):
-                renewer.give_up()
+        self._rows.give_up()
+        self._locks.give_up()
 
     def close(self) -> None:
         self._rows.close()

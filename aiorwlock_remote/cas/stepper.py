@@ -9,9 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
 from aiorwlock_remote.cas.backoff import MAX_PAUSE, GoOn, longest_pause
+from aiorwlock_remote.cas.port import (
+    CasContention,
+    CasStore,
+    StoredState,
+    SwapReply,
+)
 from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -311,7 +316,7 @@ class CasStepper:
         self,
         queue: CommandQueue,
         step: Step,
-        swapped: Pending[tuple[bool, StoredState | None]],
+        swapped: Pending[SwapReply],
     ) -> None:
         state, error = queue.seen, swapped.error
         assert state is not None, "a swap starts from a state"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -13,65 +13,212 @@ from typing import ClassVar
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import CasStore, StoredState, newer_state
 from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.backoff import CasBackoff, Later
 from aiorwlock_remote.cas.poller import SHORTEST_PAUSE, PollIntervals, StatePoller
-from aiorwlock_remote.cas.stepper import CasStepper
+from aiorwlock_remote.cas.port import CasStore, StoredState, StoredStates, newer_state
+from aiorwlock_remote.cas.renewer import CasRenewer, wake_no_client
+from aiorwlock_remote.cas.stepper import CasStepper, WakeClients
 from aiorwlock_remote.core.commands import Command, Reply
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, LockError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     WAKE_CHANNEL,
+    CallbackThread,
     Capability,
     EventLoop,
     HintChannel,
     Snapshot,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
 
 
-class CasLockStore(ABC):
+class CasLockStore(StoreBase):
     """Base of the stores whose steps are swaps and whose waiting tasks poll.
 
-    A subclass sets ``_steps`` (a ``CasStepper``, which sends the swaps) and
-    ``_watcher`` (a ``StatePoller``, which reads the resources that tasks wait for).
+    A subclass overrides ``stored``, and ``aclose`` to close its connections. It may
+    override ``renewer``, ``stepper``, ``snapshot``, ``shown_by``, and ``watch`` if its
+    store notifies: then it calls ``poller.look_now`` for the resource that has changed,
+    and sets ``poller.hints_come`` as long as no notification can be lost.
+
+    Attributes:
+        cas: Sends the requests of the event loop.
+        steps: Carries out commands by swaps of ``cas``; knows the states seen last.
+        poller: Reads the resources that tasks wait for, and wakes the tasks.
+        arrivals: Which client is notified of a new queue entry.
+        looks: The longest pauses between two reads of a resource.
+        pushes_by_hint: Whether a waiter that reads the row after a hint may find its
+            grant there: the waiter confirms after it has entered, and not before.
+        log: Gets the events of this store.
     """
 
     capabilities: Capability = (
-        Capability.MANY_PROCESSES
-        | Capability.MANY_HOSTS
-        | Capability.OFF_LOOP_RENEWAL
-        | Capability.PUBLISHED_LAYOUT
+        Capability.MANY_PROCESSES | Capability.MANY_HOSTS | Capability.HINTS
     )
-    # The watcher polls for a change by reads. This poll refreshes the queue entry only,
+    # The poller polls for a change by reads. This poll refreshes the queue entry only,
     # by a swap each time, so it is slow.
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
     )
-
     looks: PollIntervals = PollIntervals()
-    # Whether a waiter that is told to look may read its grant there: it confirms after
-    # it has entered, and not before (core/pushed.py).
-    pushes_to_told: ClassVar[bool] = False
-    _log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
-
-    _steps: CasStepper
-    _watcher: StatePoller
+    pushes_by_hint: ClassVar[bool] = False
+    log: ClassVar[logging.Logger] = logging.getLogger("aiorwlock_remote.store")
 
     def __init__(
-        self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
+        self,
+        event_loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+        cas: CasStore,
+        arrivals: ArrivalNotices | None = None,
     ) -> None:
-        self._event_loop = event_loop
-        self._wake = wake
-        self._settings = settings
+        """Create the store over an open connection; no request is sent.
+
+        Args:
+            event_loop: Event loop of the ``Locks``.
+            wake: Called in that loop when a waiter may get a resource.
+            settings: The options of ``connect``.
+            cas: Connection whose replies come in that loop.
+            arrivals: Given if ``cas`` has it as well; None: a new one.
+        """
+        super().__init__(event_loop, wake, settings)
+        self.cas: CasStore = cas
+        self.steps: CasStepper = self.stepper(cas, self.wake_clients, self._call_later)
+        self.arrivals: ArrivalNotices = arrivals or ArrivalNotices(settings.client_id)
+        self.poller: StatePoller = StatePoller(
+            cas.peek,
+            lambda state: cas.times(state).now,
+            self.shown_by,
+            self.steps.saw,
+            settings.client_id,
+            event_loop,
+            wake,
+            self.looks,
+            self._hint_missed,
+        )
         self._channel: HintChannel | None = None
         self._channel_tried = anyio.Event()
         self._channel_error: Exception | None = None
-        self._arrivals = ArrivalNotices(settings.client_id)
         self._read_for_arrival: set[Resource] = set()
+
+    # ----------------------------------------------------------- for subclasses
+
+    def stored(self, resource_type: str | None) -> StoredStates:
+        """Yield each stored resource, with a function that returns its state.
+
+        The function raises ``BadRecord`` if what is stored cannot be read. Resources of
+        other types than ``resource_type`` (encoded; None: all types) may be left out.
+        """
+        raise NotImplementedError
+
+    def stepper(self, cas: CasStore, wakes: WakeClients, later: Later) -> CasStepper:
+        """Return a new stepper, for the event loop or for a renewer.
+
+        Called by ``__init__``, too. ``wakes`` is to be called with clients that may
+        claim a resource, ``later(seconds, function)`` to pause before a retry.
+        """
+        return CasStepper(cas, wakes, CasBackoff(cas.peek, later))
+
+    def renewer_over(
+        self,
+        cas: CasStore,
+        thread: CallbackThread,
+        close: Callable[[], object] | None = None,
+        ready: Callable[[], Pending[None]] | None = None,
+        fit: Callable[[int, float], object] | None = None,
+    ) -> CasRenewer:
+        """Return a renewer that sends its renewals over ``cas``.
+
+        Args:
+            cas: Connection whose replies come in ``thread``.
+            thread: Runs the callbacks of the replies in the lease keeper's thread.
+            close: Called at the end, to close the connection.
+            ready: Opens a connection; called first in each ``renew``.
+            fit: Called before each batch with the number of resources and the seconds
+                left, to set how long each may wait.
+        """
+        steps = self.stepper(cas, wake_no_client, thread.later)
+        report = partial(self.event_loop.call_soon, self.saw)
+        return CasRenewer(thread, steps, self.steps.known, report, close, ready, fit)
+
+    def saw(self, resource: Resource, state: StoredState) -> None:
+        """Let the next step start from this state, unless a newer one is known."""
+        # A stepper must not start from the state before a renewal.
+        latest = newer_state(state, self.steps.known(resource))
+        assert latest is not None
+        self.steps.saw(resource, latest)
+
+    def shown_by(self, state: StoredState) -> int | None:
+        """Return what the server's clock showed in the answer with this state, in
+        microseconds; None if no such clock ends leases.
+        """
+        del state
+        return None
+
+    def snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
+        """Return the state as ``look`` and ``scan`` show it."""
+        at = self.cas.times(state)
+        record = state.record or UNUSED_DOORMAN
+        return Snapshot(resource, record, state.seat, at.now, at.wall)
+
+    # ----------------------------------------------------------------- the store
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        return self.steps.step(resource, command)
+
+    def watch(self, resource: Resource) -> None:
+        self.poller.watch(resource)
+
+    def unwatch(self, resource: Resource) -> None:
+        self.poller.unwatch(resource)
+
+    async def look(self, resource: Resource) -> Snapshot:
+        # After all that was asked before, so that a caller sees its own release.
+        await self.steps.answered(resource)
+        return self.snapshot(resource, await self.cas.peek(resource))
+
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        async with aclosing(self.stored(resource_type)) as found:
+            async for resource, read in found:
+                if resource_type not in (None, resource.type):
+                    continue
+                try:
+                    state = read()
+                except BadRecord as exc:
+                    # One damaged record must not hide the others from ``rwlock ls``.
+                    label, error = resource.label, str(exc)
+                    log_event(self.log, "bad_record", resource=label, error=error)
+                    continue
+                if state.record is not None or state.seat is not None:
+                    yield self.snapshot(resource, state)
+
+    async def aclose(self) -> None:
+        """Stop polling, wait for the replies under way, and close the hint channel."""
+        self.poller.close()
+        # In a loop: an answer may cause another request.
+        while unanswered := self.steps.unanswered():
+            for resource in unanswered:
+                await self.steps.answered(resource)
+        # Only now: the last releases sent hints.
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.aclose()
+
+    def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+        """Wake these clients: this one directly, the others by hints."""
+        own = self.settings.client_id
+        if own in client_ids:
+            self.wake(resource, 0.0)
+        others = [client_id for client_id in client_ids if client_id != own]
+        if others and self._channel is not None:
+            self._channel.hint(json.dumps(resource.row), others)
+
+    # --------------------------------------------------------------------- hints
 
     def connections(self) -> dict[str, str]:
         if self._channel is None:
@@ -81,7 +228,7 @@ class CasLockStore(ABC):
 
     @property
     def hints_come(self) -> bool:
-        return self._watcher.hints_come
+        return self.poller.hints_come
 
     @property
     def look_interval(self) -> tuple[float, float] | None:
@@ -91,13 +238,13 @@ class CasLockStore(ABC):
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         self._channel = connect()
-        self._steps.arrivals = self._arrivals
+        self.steps.arrivals = self.arrivals
         self.capabilities |= Capability.NOTIFIES
-        if self.pushes_to_told:
+        if self.pushes_by_hint:
             self.capabilities |= Capability.PUSHES
             self.pace = replace(self.pace, pushes=True)
         # Without a limit of its own a channel that is away would cost the store's.
-        with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
+        with anyio.move_on_after(min(1.0, self.settings.connect_timeout / 4)):
             await self._channel_tried.wait()
         error = self._channel_error
         if isinstance(error, LockError) and not isinstance(error, BackendUnavailable):
@@ -107,19 +254,19 @@ class CasLockStore(ABC):
         if self._channel is None:  # closed
             return
         works, where = error is None, self._channel.where
-        before, self._watcher.hints_come = self._watcher.hints_come, works
-        self._arrivals.hears = works
+        before, self.poller.hints_come = self.poller.hints_come, works
+        self.arrivals.hears = works
         first, self._channel_error = not self._channel_tried.is_set(), error
         self._channel_tried.set()
         if works == before and not first:
             return
         if error is not None:
             why = str(error)
-            log_event(self._log, "wake_channel_lost", server=where, error=why)
+            log_event(self.log, "wake_channel_lost", server=where, error=why)
         else:
             level = logging.DEBUG if first else logging.INFO
-            log_event(self._log, "wake_channel_back", level, server=where)
-        self._watcher.look_at_all()
+            log_event(self.log, "wake_channel_back", level, server=where)
+        self.poller.look_at_all()
 
     def hinted(self, text: str | bytes) -> None:
         try:
@@ -129,104 +276,29 @@ class CasLockStore(ABC):
         if not (isinstance(kind, str) and isinstance(number, int)):
             return
         resource = resource_from_row(kind, number)
-        if self._watcher.look_now(resource):
+        if self.poller.look_now(resource):
             return
         # Another process has joined the queue of what this one holds. If the release
         # did not start from the present state, its first swap would be refused, while
         # others wait (test_wake_channel.py: test_a_release_is_not_refused).
-        known = self._steps.known(resource)
+        known = self.steps.known(resource)
         if known is None or known.seat is None or resource in self._read_for_arrival:
             return
         self._read_for_arrival.add(resource)
-        self._watcher.read(resource).add_done_callback(partial(self._arrived, resource))
+        self.poller.read(resource).add_done_callback(partial(self._arrived, resource))
 
     def _arrived(self, resource: Resource, read: Pending[StoredState]) -> None:
         self._read_for_arrival.discard(resource)
         if read.error is None:  # else the release finds out by itself
-            self._saw(resource, read.result())
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        return self._steps.step(resource, command)
-
-    def watch(self, resource: Resource) -> None:
-        self._watcher.watch(resource)
-
-    def unwatch(self, resource: Resource) -> None:
-        self._watcher.unwatch(resource)
-
-    def _poller(
-        self, cas: CasStore, read: Callable[[Resource], Pending[StoredState]]
-    ) -> StatePoller:
-        return StatePoller(
-            read,
-            lambda state: cas.times(state).now,
-            self._shown_by,
-            self._steps.saw,
-            self._settings.client_id,
-            self._event_loop,
-            self._wake,
-            self.looks,
-            self._hint_missed,
-        )
-
-    def _shown_by(self, state: StoredState) -> int | None:
-        """Return what the server's clock showed in the answer with this state."""
-        del state
-        return None
-
-    def _saw(self, resource: Resource, state: StoredState) -> None:
-        # A stepper must not start from the state before a renewal.
-        latest = newer_state(state, self._steps.known(resource))
-        assert latest is not None
-        self._steps.saw(resource, latest)
-
-    def _wanted(
-        self, kind: str, number: int, resource_type: str | None
-    ) -> Resource | None:
-        resource = resource_from_row(kind, number)
-        return resource if resource_type in (None, resource.type) else None
-
-    def _shown(
-        self, resource: Resource, read: Callable[[], StoredState]
-    ) -> Snapshot | None:
-        try:
-            state = read()
-        except BadRecord as exc:
-            # One damaged record must not hide the others from ``rwlock ls``.
-            log_event(self._log, "bad_record", resource=resource.label, error=str(exc))
-            return None
-        if state.record is None and state.seat is None:
-            return None
-        return self._snapshot(resource, state)
-
-    @abstractmethod
-    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot: ...
-
-    async def _wait_idle(self) -> None:
-        # In a loop: an answer may cause another request.
-        while unanswered := self._steps.unanswered():
-            for resource in unanswered:
-                await self._steps.answered(resource)
-        # Only now: the last releases sent hints.
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.aclose()
+            self.saw(resource, read.result())
 
     def _hint_missed(self) -> None:
         if self._channel is not None:
             self._channel.check()
-
-    def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
-        own = self._settings.client_id
-        if own in client_ids:
-            self._wake(resource, 0.0)
-        others = [client_id for client_id in client_ids if client_id != own]
-        if others and self._channel is not None:
-            self._channel.hint(json.dumps(resource.row), others)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         async def after() -> None:
             await anyio.sleep(seconds)
             function()
 
-        self._event_loop.spawn(after)
+        self.event_loop.spawn(after)

@@ -43,9 +43,9 @@ from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote._util.random_ids import random_id
-from aiorwlock_remote.cas import StepTimes, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
+from aiorwlock_remote.cas.port import CasStore, StepTimes, StoredState, SwapReply
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.stepper import (
     CasStepper,
@@ -361,7 +361,7 @@ def may_skip_fsync(
     return stays and after.grants == before.grants and after.last == before.last
 
 
-class TableCas:
+class TableCas(CasStore):
     """``CasStore`` over the published tables, used in one event loop or thread."""
 
     def __init__(
@@ -388,20 +388,17 @@ class TableCas:
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
         self.patience: float | None = None
+        super().__init__(clock)
         self._arrivals = arrivals
         self._executor = executor
-        self._clock = clock
         self._time = time
 
     def guess(self) -> StoredState:
         return StoredState(None, None, VersionMark(None))
 
-    def clock(self) -> int:
-        return round(self._clock.now() * MICROS)
-
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences
-        at = round(self._clock.now() * MICROS)
+        at = self.clock()
         bounds = self._time.bounds(at)
         least: int = bounds.least
         return StepTimes(least, 0, least, at, bounds.slack)
@@ -420,7 +417,7 @@ class TableCas:
         seat: MutexRecord | None,
         times: StepTimes,
         wakes: tuple[str, ...] = (),
-    ) -> Pending[tuple[bool, StoredState | None]]:
+    ) -> Pending[SwapReply]:
         kind, number = resource.row
         mark: VersionMark = state.mark
         sent, version = times.sent, random_id().hex()
@@ -480,7 +477,7 @@ class TableCas:
             )
             values["calm"] = mark.calm >= UNCONTENDED_AFTER
 
-        def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
+        def swapped(found: StoredRow) -> SwapReply:
             if found.locked:
                 return False, None
             if not found.done:
@@ -498,7 +495,7 @@ class TableCas:
         return state_of(found)
 
     def _update_time(self, found: StoredRow, sent: int) -> int:
-        now, at = micros_of(found.now), round(self._clock.now() * MICROS)
+        now, at = micros_of(found.now), self.clock()
         self._time.update(now, at, at - sent)
         return now
 
@@ -506,7 +503,7 @@ class TableCas:
 class TableStepper(CasStepper):
     """``CasStepper`` over the published tables, with pauses after repeated refusals."""
 
-    def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
+    def __init__(self, cas: CasStore, wakes: WakeClients, later: Later) -> None:
         super().__init__(cas, wakes, CasBackoff(cas.load, later))
 
     def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
@@ -532,10 +529,8 @@ class TableStepper(CasStepper):
         return timed(reply) if isinstance(reply, Granted) else map_answers(reply, timed)
 
 
-def _record_too_long(
-    record: Doorman, resource: Resource
-) -> Pending[tuple[bool, StoredState | None]]:
-    failed: Pending[tuple[bool, StoredState | None]] = Pending()
+def _record_too_long(record: Doorman, resource: Resource) -> Pending[SwapReply]:
+    failed: Pending[SwapReply] = Pending()
     failed.set_exception(
         BackendError(
             what=f"{resource.label}: {len(record.grants)} holders and "

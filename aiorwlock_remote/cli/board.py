@@ -25,7 +25,7 @@ from aiorwlock_remote.cli.options import (
 )
 from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
-from aiorwlock_remote.cli.watch.command import MIN_INTERVAL, StoreScanner
+from aiorwlock_remote.cli.watch.command import MIN_INTERVAL, FileScanner
 from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
@@ -107,7 +107,7 @@ def board(
 
     title = f"{parse(given)}  {resource_type or ''}".rstrip()
     site = BoardSite(
-        StoreScanner(given, resource_type),
+        FileScanner(given, resource_type),
         title=title,
         every=every,
         allow_break=allow_break,

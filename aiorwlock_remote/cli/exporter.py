@@ -14,7 +14,7 @@ import click
 from aiorwlock_remote.cli.options import number_option, store_option, store_url
 from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
-from aiorwlock_remote.cli.watch.command import StoreScanner
+from aiorwlock_remote.cli.watch.command import FileScanner
 from aiorwlock_remote.core.timing import check_seconds
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ async def _serve(
     )
 
     registry, loop = CollectorRegistry(), asyncio.get_running_loop()
-    async with StoreScanner(url) as scanner:
+    async with FileScanner(url) as scanner:
         lister = StoreLister(scanner.open, timeout, print_message, by_type=by == "type")
 
         def look() -> StoreFigures | None:

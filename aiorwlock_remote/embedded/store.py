@@ -12,7 +12,6 @@ from aiorwlock_remote._util.purge import EveryNth, Key, Purger
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.embedded.connection import KeptLocked, LocalConnection, Seen
 from aiorwlock_remote.embedded.watcher import ChangeWatcher, WatchIntervals
@@ -24,8 +23,9 @@ from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
     Renewal,
-    Renewer,
+    RenewerBase,
     Snapshot,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -40,7 +40,7 @@ PURGE_EVERY = 4096
 """Steps, on average, from one purge of unused records to the next."""
 
 
-class EmbeddedStore:
+class EmbeddedStore(StoreBase):
     """Store with a worker thread for steps, and a watcher thread while a task waits."""
 
     capabilities: Capability = (
@@ -49,7 +49,6 @@ class EmbeddedStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    pace: PollPolicy = PollPolicy()
     one_lock: bool = False
     """Whether all steps need the same lock of the system."""
 
@@ -69,10 +68,8 @@ class EmbeddedStore:
         waiter may be granted after so many seconds. ``intervals`` are the watcher's
         pauses between polls.
         """
+        super().__init__(loop, wake, settings)
         self._connect = connect
-        self._loop = loop
-        self._settings = settings
-        self._wake = wake
         self._first = RenewalsFirst() if self.one_lock else None
         self._worker = Worker(connect(), loop, name, self._wake_own, self._first)
         self._intervals = intervals or WatchIntervals()
@@ -90,7 +87,7 @@ class EmbeddedStore:
         return self._intervals.shortest, self._intervals.longest
 
     async def open(self) -> None:
-        timeout = self._settings.connect_timeout
+        timeout = self.settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
         except BaseException:
@@ -123,8 +120,8 @@ class EmbeddedStore:
             if snapshot and resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
-    def renewer(self) -> Renewer:
-        return ConnectionRenewer(self._connect(), self._loop.clock, self._first)
+    def renewer(self) -> RenewerBase:
+        return ConnectionRenewer(self._connect(), self.event_loop.clock, self._first)
 
     async def aclose(self) -> None:
         self._watcher.close()
@@ -132,18 +129,18 @@ class EmbeddedStore:
         await self._worker.close()
 
     async def _purge(self, after: Key) -> Key | None:
-        memory = self._settings.fence_memory
+        memory = self.settings.fence_memory
         last: Key | None = await self._worker.call(lambda c: c.forget(memory, after))
         return last
 
     def _wake_own(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
         # Other clients' watchers see the change themselves; this client's own watcher
         # may pass over changes of its own process (``InotifyWakeEvent``).
-        if self._settings.client_id in client_ids:
-            self._wake(resource, 0.0)
+        if self.settings.client_id in client_ids:
+            self.wake(resource, 0.0)
 
 
-class ConnectionRenewer:
+class ConnectionRenewer(RenewerBase):
     """Renews leases in the lease keeper's thread, over a connection of its own."""
 
     def __init__(

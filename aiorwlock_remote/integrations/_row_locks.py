@@ -24,7 +24,6 @@ import logging
 import re
 import weakref
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Hashable,
@@ -36,11 +35,8 @@ from typing import Any, Generic, TypeVar
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote._util.statements import run_plan_autocommit
-from aiorwlock_remote.cas.renewer import CallbackThread, RowRenewer
-from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.cas.renewer import RowRenewer
 from aiorwlock_remote.core.row import CONSTRAINT_HINT, MARKS, Plan
-from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -50,7 +46,12 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.fencing.sql import driver_code
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Capability, Snapshot, StoreSettings
+from aiorwlock_remote.ports import (
+    CallbackThread,
+    Capability,
+    StoreBase,
+    StoreSettings,
+)
 from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
@@ -190,28 +191,34 @@ class PlanRunner(Generic[S]):
         return BackendUnavailable(what=f"{self._where}: {what}")
 
 
-class PlanStore:
-    """``Store`` for row locks alone: runs plans, and renews over the caller's loop.
+def _wake_no_waiter(*_: object) -> None:
+    """Ignore what a store says of its resources."""
+
+
+class PlanStore(StoreBase):
+    """Store for row locks alone: runs plans, and renews over the caller's loop.
 
     Its renewals are late if that loop is blocked, as the connections belong to it.
     """
 
-    capabilities = Capability.MANY_PROCESSES | Capability.MANY_HOSTS
-    pace = PollPolicy()
+    capabilities: Capability = (
+        Capability.MANY_PROCESSES | Capability.MANY_HOSTS | Capability.ROW_LOCKS
+    )
 
     def __init__(self, runner: RunsPlans[Any], loop: TaskEventLoop) -> None:
+        # Row locks have waiters of their own, which no store wakes.
+        super().__init__(loop, _wake_no_waiter, StoreSettings(client_id=""))
         self._runner = runner
-        self._loop = loop
 
     def carry(self, plan: Plan[Any, T]) -> Pending[T]:
         return self._runner.carry(plan)
 
     def renewer(self) -> RowRenewer:
-        thread = CallbackThread(self._loop.clock)
+        thread = CallbackThread(self.event_loop.clock)
 
         def carry(plan: Plan[Any, Any]) -> Pending[Any]:
             pending: Pending[Any] = Pending()
-            self._loop.call_soon(send, plan, pending)
+            self.event_loop.call_soon(send, plan, pending)
             return pending
 
         def send(plan: Plan[Any, Any], pending: Pending[Any]) -> None:
@@ -219,24 +226,6 @@ class PlanStore:
             self._runner.carry(plan).add_done_callback(answered)
 
         return RowRenewer(thread, carry)
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        raise NotImplementedError
-
-    def watch(self, resource: Resource) -> None:
-        raise NotImplementedError
-
-    def unwatch(self, resource: Resource) -> None:
-        raise NotImplementedError
-
-    async def look(self, resource: Resource) -> Snapshot:
-        raise NotImplementedError
-
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        raise NotImplementedError
 
 
 def settle(pending: Pending[T], reply: Pending[T]) -> None:

@@ -1,20 +1,79 @@
-"""What changed from one listing of a store's resources to the next.
+"""Listings of a store's resources, and what changed from one to the next.
 
-This module has no clock and no I/O. All times are seconds, unless they are datetimes.
+This module has no clock. All times are seconds, unless they are datetimes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.info import Holder, LockInfo
 
 Kind = Literal[
     "watching", "held", "granted", "ended", "lost", "free", "queue", "unavailable"
 ]
+
+
+class StoreScanner:
+    """Lists a store's resources again and again, over a ``Locks``."""
+
+    def __init__(
+        self,
+        source: Connecting | Locks | Callable[[], Locks],
+        resource_type: str | None = None,
+    ) -> None:
+        """Prepare to list.
+
+        Args:
+            source: ``connect(…)``, to be opened by the first scan and closed by
+                ``aclose``; or an open ``Locks``, or what returns one, to be left open.
+            resource_type: List the resources of this type; None: all.
+        """
+        self._source = source
+        self._type = resource_type
+        self._opened: Locks | None = None
+
+    async def open(self) -> Locks:
+        """Return the ``Locks``, opened if need be."""
+        source = self._source
+        if isinstance(source, Connecting):
+            if self._opened is None:
+                self._opened = await source
+            return self._opened
+        return source if isinstance(source, Locks) else source()
+
+    async def scan(self) -> list[LockInfo]:
+        """Return the resources held or waited for; raise ``LockError`` or OSError."""
+        locks = await self.open()
+        async with aclosing(locks.list(self._type)) as listed:
+            found = [seen async for seen in listed]
+        return sorted(found, key=lambda seen: seen.target.label)
+
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        """End the grants of the holders in ``seen``; return how many were ended."""
+        if isinstance(self._source, Connecting) and self._opened is None:
+            raise BackendUnavailable(what="no connection to the store")
+        locks = await self.open()
+        return await locks.force_release(seen, reason=reason)
+
+    async def aclose(self) -> None:
+        """Close what was opened here; the next scan opens a new connection."""
+        locks, self._opened = self._opened, None
+        if locks is not None:
+            await locks.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import (
     Backend,
+    Capability,
     EventLoop,
-    Replicated,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -171,7 +171,8 @@ class Connecting:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
             )
-        if settings.min_replicas and not isinstance(store, Replicated):
+        replicates = Capability.REPLICAS in store.capabilities
+        if settings.min_replicas and not replicates:
             await store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
         client.use(store)
@@ -193,7 +194,7 @@ class Connecting:
 
     def _opening(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Awaitable[Store]:
+    ) -> Awaitable[StoreBase]:
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__

@@ -18,13 +18,9 @@ from aiorwlock_remote.ports import (
     WAKE_CHANNEL,
     Capability,
     Clock,
-    Diagnosable,
     Finding,
-    LooksForChanges,
-    ReportsConnections,
     Snapshot,
-    Store,
-    TakesHints,
+    StoreBase,
 )
 
 if TYPE_CHECKING:
@@ -107,9 +103,7 @@ def collect_statistics(session: Session) -> Statistics:
         requests_sent=client.requests_sent,
         requests_retried=client.requests_retried + client.cleanup.retried,
         wakeups=dict(client.wakeups),
-        connections=store.connections()
-        if isinstance(store, ReportsConnections)
-        else {},
+        connections=store.connections(),
     )
 
 
@@ -128,12 +122,11 @@ async def diagnose(client: StoreClient) -> AsyncIterator[Finding]:
     yield _waiting(store)
     for finding in await _scanned(store):
         yield finding
-    if isinstance(store, Diagnosable):
-        async for finding in store.examine():
-            yield finding
+    async for finding in store.examine():
+        yield finding
 
 
-async def _latency(store: Store, clock: Clock) -> Finding:
+async def _latency(store: StoreBase, clock: Clock) -> Finding:
     from statistics import median  # noqa: PLC0415 - imports much, for doctors only
 
     nobody = resource("rwlock", "doctor")
@@ -149,7 +142,7 @@ async def _latency(store: Store, clock: Clock) -> Finding:
     return Finding("latency", value, "one such round trip takes a free lock")
 
 
-async def _scanned(store: Store) -> list[Finding]:
+async def _scanned(store: StoreBase) -> list[Finding]:
     set_back = looked = 0
     foreign: list[Holder] = []
     # A store without this right, or with millions of records, has other findings still.
@@ -181,13 +174,11 @@ def _endless_foreign(seen: Snapshot) -> list[Holder]:
     return [one for one in holders if one.foreign and one.expires_in is None]
 
 
-def _waiting(store: Store) -> Finding:
+def _waiting(store: StoreBase) -> Finding:
     looks = _looks(store)
-    channel: str | None = None
-    if isinstance(store, ReportsConnections):
-        channel = store.connections().get(WAKE_CHANNEL)
+    channel = store.connections().get(WAKE_CHANNEL)
     if channel is not None:
-        fine = isinstance(store, TakesHints) and store.hints_come
+        fine = store.hints_come
         meaning = f"woken at once; {looks} in case no message came"
         if not fine:
             meaning = f"{looks} until it is back"
@@ -199,8 +190,8 @@ def _waiting(store: Store) -> Finding:
     return Finding("waiting", "polls", looks, "note")
 
 
-def _looks(store: Store) -> str:
-    interval = store.look_interval if isinstance(store, LooksForChanges) else None
+def _looks(store: StoreBase) -> str:
+    interval = store.look_interval
     if interval is None:
         pace = store.pace
         return f"asks every {_range(pace.poll_min, pace.poll_max)} s"

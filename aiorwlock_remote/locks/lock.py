@@ -27,7 +27,7 @@ from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
 from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports.recipes import SupportsTransactions
+from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
 
 P = ParamSpec("P")
@@ -467,7 +467,7 @@ class InTransaction:
         session, request = self._session, self._request
         session.check()
         store = session.client.store
-        if not isinstance(store, SupportsTransactions):
+        if Capability.TRANSACTIONS not in store.capabilities:
             raise Unsupported(
                 what=f"{request.resource.label}: this store has no lock in_transaction",
                 hint="postgresql://, mariadb:// and mysql:// have",
@@ -502,7 +502,6 @@ class InTransaction:
 
     async def _over(self) -> bool:
         store, state = self._session.client.store, self._state
-        assert isinstance(store, SupportsTransactions)
         assert state is not None
         held = state.lease.state is LeaseState.HELD
         if held and await store.joined(self._request.resource, state.lease.ticket):

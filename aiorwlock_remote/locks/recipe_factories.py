@@ -18,12 +18,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OnLost, OptionArgs, RWLock
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports.recipes import (
-    SupportsKeyPairs,
-    SupportsMutexSets,
-    SupportsOccupancy,
-    SupportsRowLocks,
-)
+from aiorwlock_remote.ports import Capability, StoreBase
 from aiorwlock_remote.recipes.mutex_set import MutexSet
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
@@ -107,9 +102,8 @@ class RecipeFactories:
         options = self._options.but({"lease": lease, "max_hold": max_hold})
         if on_lost is not None:
             options = options.but({"on_lost": on_lost})
-        store = self._session.client.store
-        if not isinstance(store, SupportsMutexSets):
-            raise _missing(f"mutex set {quoted(name)}", _REDIS)
+        what = f"mutex set {quoted(name)}"
+        store = self._store(Capability.MUTEX_SETS, what, _REDIS)
         # It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all
         # tasks of a process share one queue for a set (test_set_idle_cost.py).
         acquirer = self._acquirers.get((name, revalidate_seconds))
@@ -134,11 +128,8 @@ class RecipeFactories:
             ConfigurationError: a name or an option is not valid.
         """
         target = key_pair(datatype, resource_id)
-        store = self._session.client.store
-        if not isinstance(store, SupportsKeyPairs):
-            what = f"readers-writer lock on the set readlock:{target.key}"
-            raise _missing(what, _REDIS)
-        store.check_pair(target)
+        what = f"readers-writer lock on the set readlock:{target.key}"
+        self._store(Capability.KEY_PAIRS, what, _REDIS).check_pair(target)
         chosen = self._options.but({"policy": "reader"}).but(options)
         return RWLock(self._session, target, chosen)
 
@@ -181,9 +172,8 @@ class RecipeFactories:
             # Imported at the first use: most programs use no row locks.
             from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
-            store = self._session.client.store
-            if not isinstance(store, SupportsRowLocks):
-                raise _missing(f"row lock {table}/{row_id}", _SQL)
+            what = f"row lock {table}/{row_id}"
+            store = self._store(Capability.ROW_LOCKS, what, _SQL)
             self._rows = SessionRowLocks(self._session, store)
         return self._rows.lock(names, row_id, lease)
 
@@ -337,9 +327,7 @@ class RecipeFactories:
                 Occupancies,
             )
 
-            store = self._session.client.store
-            if not isinstance(store, SupportsOccupancy):
-                raise _missing("occupied objects", _OCCUPIED)
+            store = self._store(Capability.OCCUPANCY, "occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
             found = Occupancies(
                 places, event_loop=self._event_loop, will_be_closed=True
@@ -347,10 +335,12 @@ class RecipeFactories:
             self._occupancies[chosen] = found
         return found
 
+    def _store(self, needed: Capability, what: str, stores: str) -> StoreBase:
+        store = self._session.client.store
+        if needed not in store.capabilities:
+            raise Unsupported(what=f"{what}: this store cannot hold one", hint=stores)
+        return store
+
     def _event_loop(self) -> TaskEventLoop:
         self._session.check()
         return self._session.loop
-
-
-def _missing(what: str, stores: str) -> Unsupported:
-    return Unsupported(what=f"{what}: this store cannot hold one", hint=stores)

@@ -1,7 +1,8 @@
-"""What the runtime asks of a store, and a store of the runtime: small Protocols.
+"""What the runtime asks of a store, and a store of the runtime.
 
 A backend is one function, ``open(address, loop, wake, settings)``, that returns a
-``Store``. It imports the core and this module only, and no other backend.
+``StoreBase``. It imports this module and, if its store compares and sets,
+``aiorwlock_remote.cas``; and no other backend.
 """
 
 from __future__ import annotations
@@ -16,28 +17,133 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Literal, Protocol, runtime_checkable
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from aiorwlock_remote._util.pending import Pending as Pending
-from aiorwlock_remote.core.commands import Command, NotHeld, Reply
+from aiorwlock_remote._util.callback_thread import CallbackThread
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.codec import dumps, loads
+from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, resource_from_key, resource_from_row
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy, micros
+from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.core.names import KeyPair
+    from aiorwlock_remote.core.occupancy import ExpiryAges
+    from aiorwlock_remote.core.row import Plan, Statement
+    from aiorwlock_remote.core.row_dialects import Dialect
+    from aiorwlock_remote.ports.recipes import MutexSetMembers, OccupancyStore
+
+__all__ = [
+    "BEYOND_LOCKS",
+    "WAKE_CHANNEL",
+    "Address",
+    "Backend",
+    "CallbackThread",
+    "Capability",
+    "ChannelOpener",
+    "Clock",
+    "Command",
+    "Doorman",
+    "EventLoop",
+    "Finding",
+    "ForeignHolder",
+    "Grant",
+    "HintChannel",
+    "MutexRecord",
+    "NotHeld",
+    "Opener",
+    "Pending",
+    "PollPolicy",
+    "PushedGrant",
+    "Renew",
+    "Renewal",
+    "Renewed",
+    "RenewerBase",
+    "Reply",
+    "Resource",
+    "Snapshot",
+    "Step",
+    "StepRenewer",
+    "StoreBase",
+    "StoreSettings",
+    "WakeCallback",
+    "dumps",
+    "loads",
+    "micros",
+    "resource_from_key",
+    "resource_from_row",
+    "transition",
+]
+
+T = TypeVar("T")
 
 
 class Capability(Flag):
-    """Features of a store, which decide which conformance cases apply to it."""
+    """What a store can do. ``StoreBase.capabilities`` has what a store declares.
+
+    The library calls a method that goes with a capability only if the store declares
+    the capability. The conformance suite runs the cases of the declared capabilities.
+    """
 
     NONE = 0
     MANY_PROCESSES = auto()
+    """The processes of one host share the locks."""
     MANY_HOSTS = auto()
+    """The hosts of a network share the locks."""
     NOTIFIES = auto()
+    """The store wakes waiting clients; a poll is a backup, once a second at most."""
     OFF_LOOP_RENEWAL = auto()
+    """Grants are renewed also while the user's event loop is blocked: ``renewer``."""
     PUBLISHED_LAYOUT = auto()
+    """Other programs can take and release the locks by the published mutex record."""
     PUSHES = auto()
+    """A message of the store can grant a waiting writer its lock. Demands
+    ``NOTIFIES`` and ``PollPolicy.pushes``.
+    """
+    HINTS = auto()
+    """Waiters poll, unless clients hint to each other over a channel
+    (``connect(wake=…)``): ``use_channel``, ``channel_changed``, ``hinted``,
+    ``hints_come``.
+    """
+    FAILS_OVER = auto()
+    """The server may be replaced while connections stay open: ``on_failover``."""
+    REPLICAS = auto()
+    """The store obeys ``StoreSettings.min_replicas``."""
+    TRANSACTIONS = auto()
+    """Grants can be tied to a transaction of the user's: ``join``, ``joined``."""
+    ROW_LOCKS = auto()
+    """Row locks on tables of the user's: ``dialect``, ``expect_row_renewals``,
+    ``carry``.
+    """
+    ROW_RELEASES = auto()
+    """The store notifies of released row locks: ``watch_row``."""
+    MUTEX_SETS = auto()
+    """Groups of interchangeable mutexes: ``members``."""
+    KEY_PAIRS = auto()
+    """Readers-writer locks made of two published keys: ``check_pair``."""
+    OCCUPANCY = auto()
+    """Records of processes that want or have an object: ``occupations``."""
+
+
+BEYOND_LOCKS: Capability = (
+    Capability.HINTS
+    | Capability.FAILS_OVER
+    | Capability.REPLICAS
+    | Capability.TRANSACTIONS
+    | Capability.ROW_LOCKS
+    | Capability.ROW_RELEASES
+    | Capability.MUTEX_SETS
+    | Capability.KEY_PAIRS
+    | Capability.OCCUPANCY
+)
+"""The capabilities without which a store has all plain locks (mutex, rwlock)."""
 
 
 class Clock(Protocol):
@@ -117,7 +223,7 @@ class ForeignHolder:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of a resource when ``Store.look`` read it. Times are microseconds.
+    """State of a resource when ``StoreBase.look`` read it. Times are microseconds.
 
     ``now``: the store's clock; ``wall``: its wall clock at that moment, to show times
     to people. ``record``: the doorman; ``seat``: the mutex record. ``guests``: holders
@@ -149,8 +255,11 @@ class Renewal:
     lease: int | None
 
 
-class Renewer(Protocol):
-    """Renews grants over its own connection, blocking; used by one thread at a time."""
+class RenewerBase:
+    """Base of what renews grants, blocking, over connections of its own.
+
+    Used by the lease keeper, in one thread at a time for each ``lane``.
+    """
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
@@ -160,85 +269,26 @@ class Renewer(Protocol):
         Returns outcomes in the order of ``batch``: an exception for a failed renewal.
         Raises ``BackendError`` if it is not known which grants were renewed.
         """
+        raise NotImplementedError
 
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class ParallelRenewer(Protocol):
-    """A renewer with several connections that may be used at the same time.
-
-    A server that does not reply then delays only the renewals that it serves.
-    """
-
-    def lane(self, resource: Resource) -> Hashable:
+    def lane(self, resource: Resource) -> Hashable:  # noqa: ARG002 - of a renewer with lanes
         """Return a key that names the connection over which the resource is renewed.
 
-        Resources with equal keys, None included, are renewed one after the other.
+        Resources with equal keys, None included, are renewed one after the other, those
+        with other keys at the same time. So a server that does not reply delays only
+        the renewals that it serves. By default: None.
         """
-
-
-@runtime_checkable
-class AbortableRenewer(Protocol):
-    """A renewer that can be aborted, so that a silent server does not delay closing."""
+        return None
 
     def give_up(self) -> None:
-        """Make present and later renewals fail soon; callable from any thread."""
+        """Make present and later renewals fail soon; callable from any thread.
 
-
-@runtime_checkable
-class FailsOver(Protocol):
-    """A store whose server may be replaced while its connections stay open."""
-
-    def on_failover(self, renew_all: Callable[[], object]) -> bool:
-        """From now on, call ``renew_all()`` (in any thread) after each failover.
-
-        It renews all grants, which the new server may not know. Return False if the
-        store never fails over.
+        Called when the ``Locks`` is closed, so that a silent server does not delay
+        that. By default, closing waits for the renewals under way.
         """
 
-
-class Store(Protocol):
-    """A store of locks: what every backend returns."""
-
-    @property
-    def capabilities(self) -> Capability: ...
-
-    @property
-    def pace(self) -> PollPolicy:
-        """How often waiters must poll this store."""
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Send one command, which the store carries out in one atomic step.
-
-        Returns at once. Commands for one resource are carried out in the order of the
-        calls, so that a release sent after a cancelled acquire cannot overtake it. If
-        the reply fails with a ``BackendError``, the command may have been carried out,
-        unless the error has ``nothing_done``. If it also is a ``BackendUnavailable``,
-        the same command may succeed soon.
-        """
-
-    def watch(self, resource: Resource) -> None:
-        """From now on, call the ``WakeCallback`` when this client may get the resource.
-
-        Called after the store gave this client a queue entry. If the resource became
-        free between that step and this call, the callback must be called, too.
-        """
-
-    def unwatch(self, resource: Resource) -> None:
-        """End ``watch``: no task of this client waits for the resource any more."""
-
-    async def look(self, resource: Resource) -> Snapshot:
-        """Read the state of a resource, and change nothing."""
-
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Yield resources held or waited for: of this (encoded) type; None: of all."""
-
-    def renewer(self) -> Renewer:
-        """Return a new renewer; it opens its connection at the first use."""
-
-    async def aclose(self) -> None:
-        """Finish requests under way, and close what the store opened."""
+    def close(self) -> None:
+        """Close what the renewer opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,46 +305,268 @@ class Finding:
     rating: Literal["good", "note", "bad"] = "good"
 
 
-@runtime_checkable
-class Diagnosable(Protocol):
-    """A store that can examine its server."""
+WAKE_CHANNEL = "wake channel"
+"""Name of a ``HintChannel`` in ``StoreBase.connections``."""
 
-    def examine(self) -> AsyncIterator[Finding]:
+
+class StoreBase:
+    """Base of a store of locks: what every backend returns.
+
+    Each store overrides ``step``, ``look`` and ``scan``. The other methods have
+    defaults; some go with a member of ``Capability``, which the store then declares.
+    All methods are called in the event loop's thread.
+
+    Attributes:
+        capabilities: What the store can do.
+        pace: How often waiters poll this store.
+        event_loop: The event loop of the ``Locks`` that opened the store.
+        wake: Wakes the waiters of a resource, in the event loop's thread.
+        settings: The options of ``connect``.
+    """
+
+    capabilities: Capability = Capability.NONE
+    pace: PollPolicy = PollPolicy()
+
+    def __init__(
+        self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
+    ) -> None:
+        self.event_loop: EventLoop = event_loop
+        self.wake: WakeCallback = wake
+        self.settings: StoreSettings = settings
+
+    # ------------------------------------------------------------------------ locks
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """Send one command, which the store carries out in one atomic step.
+
+        Returns at once. Commands for one resource are carried out in the order of the
+        calls, so that a release sent after a cancelled acquire cannot overtake it.
+        Cancelling a task that awaits the reply does not cancel the command.
+
+        If the reply fails with a ``BackendError``, the command may have been carried
+        out, unless the error has ``nothing_done``. If it also is a
+        ``BackendUnavailable``, the same command may succeed soon.
+        """
+        raise NotImplementedError
+
+    async def look(self, resource: Resource) -> Snapshot:
+        """Read the state of a resource, and change nothing.
+
+        Commands sent before the call are visible in the result.
+        """
+        raise NotImplementedError
+
+    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        """Yield resources held or waited for: of this (encoded) type; None: of all."""
+        raise NotImplementedError
+
+    def watch(self, resource: Resource) -> None:
+        """From now on, call ``wake`` when this client may get the resource.
+
+        Called after the store gave this client a queue entry. If the resource became
+        free between that step and this call, ``wake`` must be called, too. By default:
+        waiters poll, as ``pace`` says.
+        """
+
+    def unwatch(self, resource: Resource) -> None:
+        """End ``watch``: no task of this client waits for the resource any more."""
+
+    def renewer(self) -> RenewerBase:
+        """Return a new renewer; it opens its connection at the first use.
+
+        By default, renewals are steps in the event loop: late if that is blocked. A
+        store that returns another declares ``OFF_LOOP_RENEWAL``.
+        """
+        return StepRenewer(self)
+
+    async def aclose(self) -> None:
+        """Finish requests under way, and close what the store opened.
+
+        Called once. If the caller is cancelled, the call continues.
+        """
+
+    # ------------------------------------------------------------------ diagnostics
+
+    async def examine(self) -> AsyncIterator[Finding]:
         """Yield findings about version, settings and rights; change nothing."""
-
-
-@runtime_checkable
-class ReportsConnections(Protocol):
-    """A store that knows the state of its connections, for ``Locks.statistics``."""
+        for finding in _NO_FINDINGS:
+            yield finding
 
     def connections(self) -> Mapping[str, str]:
         """Return the state of each connection or pool by its name, in words such as
-        ``open``, ``lost`` or ``3 open, 2 idle``.
+        ``open``, ``lost`` or ``3 open, 2 idle``, for ``Locks.statistics``.
         """
-
-
-@runtime_checkable
-class LooksForChanges(Protocol):
-    """A store that looks by itself for changes of what is waited for."""
+        return {}
 
     @property
     def look_interval(self) -> tuple[float, float] | None:
-        """The shortest and the longest pause between two looks now, in seconds, as
-        each pause begins (it then varies by a quarter); None: the store does not look.
+        """The shortest and the longest pause between two looks of a store that looks
+        for changes by itself, in seconds, as each pause begins (it then varies by a
+        quarter); None: the store does not look.
         """
+        return None
 
+    # ------------------------------------------------------------ Capability.FAILS_OVER
 
-WAKE_CHANNEL = "wake channel"
-"""Name of a ``HintChannel`` in ``ReportsConnections.connections``."""
+    def on_failover(self, renew_all: Callable[[], object]) -> None:
+        """From now on, call ``renew_all()`` (in any thread) after each failover.
 
+        It renews all grants, which the new server may not know.
+        """
+        raise NotImplementedError
 
-@runtime_checkable
-class Replicated(Protocol):
-    """A store with an option: report a grant only when enough replicas have it."""
+    # ----------------------------------------------------------------- Capability.HINTS
 
     @property
-    def min_replicas(self) -> int:
-        """How many replicas must have a grant before it is reported; 0: none."""
+    def hints_come(self) -> bool:
+        """Whether the channel works, so that hints of other clients come."""
+        return False
+
+    def hinted(self, text: str | bytes) -> None:
+        """Look now at the resource that a hint is about, if it is waited for.
+
+        ``text``: as it was sent, or anything else: any program may send any text.
+        """
+        raise NotImplementedError
+
+    def channel_changed(self, error: Exception | None) -> None:
+        """Note that the channel works (None), or why it does not; also repeatedly."""
+        raise NotImplementedError
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        """Send hints over the channel that ``connect()`` returns; close it at the end.
+
+        Called before all other methods. Waits a little for the first connection. An
+        unreachable server is no error. Raises ``ConfigurationError`` if the store needs
+        no channel, and what the server says if its address, login or rights do not fit.
+        """
+        raise NotImplementedError
+
+    # ---------------------------------------------------------- Capability.TRANSACTIONS
+
+    async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        """Lock the ticket's mutex record in the database until the transaction ends.
+
+        Until then no other client can hold the resource, even if the lease ends. Raise
+        ``ConfigurationError`` if the object is not a transaction of this database, has
+        not begun, or reads a snapshot older than the grant; ``BackendError`` if its
+        connection fails.
+        """
+        raise NotImplementedError
+
+    async def joined(self, resource: Resource, ticket: str) -> bool:
+        """Return True if a transaction has locked the mutex record of this ticket.
+
+        Raise ``BackendError`` if the store fails.
+        """
+        raise NotImplementedError
+
+    # ------------------------------------------- Capability.ROW_LOCKS and ROW_RELEASES
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL of the database."""
+        raise NotImplementedError
+
+    def expect_row_renewals(self) -> None:
+        """Prepare to renew row locks, as one with a lease is about to be asked for.
+
+        Called once, in the event loop. A login would take a good part of a short lease.
+        """
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Run the statements that a generator (``plan``) yields; return its result.
+
+        Each statement is committed at once, and its result sent to the generator.
+        Cancelling a caller does not stop them. The reply comes in bounded time, and
+        ``aclose`` waits for it. It fails with ``ConfigurationError`` or
+        ``BackendError``. Unless that error has ``nothing_done``, some statements may
+        have been carried out.
+        """
+        raise NotImplementedError
+
+    def watch_row(
+        self, table: str, key: str, ring: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Call ``ring()`` whenever the row may be free; return a function to stop that.
+
+        ``table``: as in SQL. ``key``: the row's key as text. ``ring`` is called in the
+        loop's thread: also when notifications begin or without a cause, and not for
+        other programs' releases.
+        """
+        raise NotImplementedError
+
+    # ------------------------------- Capability.MUTEX_SETS, KEY_PAIRS and OCCUPANCY
+
+    def members(
+        self, name: str, ring: Callable[[str | None], object]
+    ) -> MutexSetMembers:
+        """Return the group of interchangeable mutexes with that name, without I/O.
+
+        ``ring(target)`` is called in the loop's thread when this client may take the
+        mutex ``target``, ``ring(None)`` when the set has changed.
+        """
+        raise NotImplementedError
+
+    def check_pair(self, pair: KeyPair) -> None:
+        """Raise ``ConfigurationError`` unless one atomic step can change both keys."""
+        raise NotImplementedError
+
+    def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
+        """Return the store of records with these name patterns; do no I/O.
+
+        ``pending``: of processes that want an object, ``using``: of those that have it.
+        Each has one ``%s``, for the object; otherwise ``ConfigurationError``.
+        """
+        raise NotImplementedError
+
+
+_NO_FINDINGS: tuple[Finding, ...] = ()
+
+
+class StepRenewer(RenewerBase):
+    """Renewer that sends its renewals as steps of the store, in its event loop."""
+
+    def __init__(self, store: StoreBase) -> None:
+        self._store = store
+        self._thread = CallbackThread(store.event_loop.clock)
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        outcomes: dict[int, Grant | NotHeld | Exception] = {}
+        until = self._thread.clock.now() + timeout
+        self._store.event_loop.call_soon(self._send, batch, outcomes)
+        self._thread.run(lambda: len(outcomes) == len(batch), until)
+        late = BackendUnavailable(what="the renewal was not answered in time")
+        return [outcomes.get(number, late) for number in range(len(batch))]
+
+    def give_up(self) -> None:
+        self._thread.stop()
+
+    def _send(
+        self,
+        batch: Sequence[Renewal],
+        outcomes: dict[int, Grant | NotHeld | Exception],
+    ) -> None:
+        for number, item in enumerate(batch):
+            command = Renew(((item.ticket, item.lease),))
+            note = partial(self._thread.call_soon, outcomes.__setitem__, number)
+            try:
+                reply = self._store.step(item.resource, command)
+            except Exception as exc:  # noqa: BLE001 - handed to the lease keeper
+                note(exc)
+            else:
+                reply.add_done_callback(partial(_note_outcome, note))
+
+
+def _note_outcome(note: Callable[[object], object], reply: Pending[Reply]) -> None:
+    if reply.error is not None:
+        note(reply.error)
+        return
+    renewed = reply.result()
+    assert isinstance(renewed, Renewed)
+    note(renewed.outcomes[0])
 
 
 class Backend(Protocol):
@@ -305,7 +577,7 @@ class Backend(Protocol):
 
     def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
-    ) -> Awaitable[Store]: ...
+    ) -> Awaitable[StoreBase]: ...
 
 
 class HintChannel(Protocol):
@@ -319,7 +591,7 @@ class HintChannel(Protocol):
         """Address of the server, without a password."""
 
     def hint(self, text: str, client_ids: Sequence[str]) -> None:
-        """Send a hint to these clients, whose stores get it by ``TakesHints.hinted``.
+        """Send a hint to these clients, whose stores get it by ``StoreBase.hinted``.
 
         Returns at once. If the channel is not connected, nothing is sent.
         """
@@ -330,35 +602,6 @@ class HintChannel(Protocol):
     async def aclose(self) -> None: ...
 
 
-@runtime_checkable
-class TakesHints(Protocol):
-    """A store that polls, and looks at once when a hint comes over a ``HintChannel``.
-
-    All methods are called in the store's loop; ``use_channel`` first.
-    """
-
-    @property
-    def hints_come(self) -> bool:
-        """Whether the channel works, so that hints of other clients come."""
-
-    def hinted(self, text: str | bytes) -> None:
-        """Look now at the resource that a hint is about, if it is waited for.
-
-        ``text``: as it was sent, or anything else: any program may send any text.
-        """
-
-    def channel_changed(self, error: Exception | None) -> None:
-        """Note that the channel works (None), or why it does not; also repeatedly."""
-
-    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
-        """Send hints over the channel that ``connect()`` returns; close it at the end.
-
-        Waits a little for the first connection. An unreachable server is no error.
-        Raises ``ConfigurationError`` if the store needs no channel, and what the server
-        says if its address, login or rights do not fit.
-        """
-
-
 class ChannelOpener(Protocol):
     """The function that opens hint channels at the servers of a URL scheme."""
 
@@ -366,7 +609,7 @@ class ChannelOpener(Protocol):
         self,
         address: Address,
         loop: EventLoop,
-        store: TakesHints,
+        store: StoreBase,
         settings: StoreSettings,
         /,
     ) -> HintChannel:
@@ -387,7 +630,7 @@ class Opener(Protocol):
         wake: WakeCallback,
         settings: StoreSettings,
         /,
-    ) -> Awaitable[Store]:
+    ) -> Awaitable[StoreBase]:
         """Open the store: check that it replies and fits.
 
         Only the time that is awaited counts towards ``connect_timeout``: a backend with

@@ -15,10 +15,10 @@ from weakref import WeakSet
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.logs import guarded
-from aiorwlock_remote.ports import Capability, Snapshot, Store
+from aiorwlock_remote.ports import Snapshot, StoreBase
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.fork")
 
@@ -47,26 +47,6 @@ def _ignored(*_: Any, **__: Any) -> None:  # noqa: ANN401 - likewise
     """Ignore a call that needs no answer: the child process has no connection."""
 
 
-class ForkedStore:
-    """``Store`` of a forked child process: every request fails with ``Closed``."""
-
-    step: Callable[..., Pending[Any]] = staticmethod(_refused)
-    watch: Callable[..., None] = staticmethod(_ignored)
-    unwatch: Callable[..., None] = staticmethod(_ignored)
-    scan: Callable[..., Any] = staticmethod(_raises)
-    renewer: Callable[..., Any] = staticmethod(_raises)
-
-    def __init__(self, store: Store) -> None:
-        self.capabilities: Capability = store.capabilities
-        self.pace: PollPolicy = store.pace
-
-    async def look(self, resource: Resource) -> Snapshot:
-        del resource
-        raise Closed(reason="forked")
-
-    async def aclose(self) -> None: ...
-
-
 class ForkedMembers:
     """``MutexSetMembers`` of a forked child process: requests fail with ``Closed``."""
 
@@ -78,6 +58,43 @@ class ForkedMembers:
     watch: Callable[..., None] = staticmethod(_ignored)
     unwatch: Callable[..., None] = staticmethod(_ignored)
     names: Callable[..., Any] = staticmethod(_raises)
+
+
+def _forked_members(*_: object) -> ForkedMembers:
+    return ForkedMembers()
+
+
+class ForkedStore(StoreBase):
+    """Store of a forked child process: every request fails with ``Closed``."""
+
+    step: Callable[..., Pending[Any]] = staticmethod(_refused)
+    scan: Callable[..., Any] = staticmethod(_raises)
+    renewer: Callable[..., Any] = staticmethod(_raises)
+    carry: Callable[..., Pending[Any]] = staticmethod(_refused)
+    members: Callable[..., Any] = staticmethod(_forked_members)
+    check_pair: Callable[..., None] = staticmethod(_ignored)
+    occupations: Callable[..., Any] = staticmethod(_raises)
+
+    def __init__(self, store: StoreBase) -> None:
+        super().__init__(store.event_loop, store.wake, store.settings)
+        self.capabilities = store.capabilities
+        self.pace = store.pace
+
+    @property
+    def dialect(self) -> Dialect:
+        raise Closed(reason="forked")
+
+    async def look(self, resource: Resource) -> Snapshot:
+        del resource
+        raise Closed(reason="forked")
+
+    async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        del resource, ticket, transaction
+        raise Closed(reason="forked")
+
+    async def joined(self, resource: Resource, ticket: str) -> bool:
+        del resource, ticket
+        raise Closed(reason="forked")
 
 
 # Weak: a ``Locks`` that was dropped without being closed must not live on by this.

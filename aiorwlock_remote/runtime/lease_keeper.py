@@ -25,11 +25,9 @@ from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
-    AbortableRenewer,
     Clock,
-    ParallelRenewer,
     Renewal,
-    Renewer,
+    RenewerBase,
 )
 from aiorwlock_remote.runtime.deadline_queue import SLOT_SECONDS, DeadlineQueue
 from aiorwlock_remote.runtime.lease import (
@@ -53,7 +51,7 @@ MIN_REPLY_TIMEOUT = 1.0
 REPLY_TIMEOUT_SHARE = 0.9
 """Part of the time to a batch's first deadline, after which no reply is awaited."""
 ABORT_INTERVAL = 0.1
-"""Seconds between two calls of ``AbortableRenewer.give_up`` while closing."""
+"""Seconds between two calls of ``RenewerBase.give_up`` while closing."""
 LATE_FRACTION = 0.5
 """Part of a lease after which its renewal is late; it is due after a third."""
 ENDLESS_GRANT_TIMEOUT = 10.0
@@ -96,7 +94,7 @@ class RenewalWorker:
 
     def __init__(
         self,
-        open_renewer: Callable[[], Renewer],
+        open_renewer: Callable[[], RenewerBase],
         clock: Clock,
         check_again: Callable[[Lease], object],
         throttle: AcquireThrottle | None = None,
@@ -125,7 +123,7 @@ class RenewalWorker:
         self._due: SimpleQueue[list[Lease] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._closing = False
-        self._renewer: Renewer | None = None
+        self._renewer: RenewerBase | None = None
         self._lanes: list[_LaneThread] = []
         self._busy: set[Hashable] = set()
         self.doubted_at: float = -math.inf
@@ -176,7 +174,7 @@ class RenewalWorker:
     def _join(self, thread: Thread) -> None:
         while thread.is_alive():
             renewer = self._renewer
-            if renewer is not None and isinstance(renewer, AbortableRenewer):
+            if renewer is not None:
                 # Again and again: a request may have begun after the last time.
                 renewer.give_up()
             thread.join(ABORT_INTERVAL)
@@ -206,9 +204,6 @@ class RenewalWorker:
             self._failed(leases, exc)
             return
         renewer = self._renewer
-        if not isinstance(renewer, ParallelRenewer):
-            self._renew_over(renewer, leases)
-            return
         lanes: defaultdict[Hashable, list[Lease]] = defaultdict(list)
         for lease in leases:
             lanes[renewer.lane(lease.resource)].append(lease)
@@ -216,7 +211,7 @@ class RenewalWorker:
             self._renew_beside(renewer, lane, some)
 
     def _renew_beside(
-        self, renewer: Renewer, lane: Hashable, leases: list[Lease]
+        self, renewer: RenewerBase, lane: Hashable, leases: list[Lease]
     ) -> None:
         # In a thread of the server's own: one that hangs delays no other.
         if lane is None:
@@ -239,7 +234,7 @@ class RenewalWorker:
             thread.work.put(partial(self._renew_lane, renewer, lane, leases))
 
     def _renew_lane(
-        self, renewer: Renewer, lane: Hashable, leases: list[Lease]
+        self, renewer: RenewerBase, lane: Hashable, leases: list[Lease]
     ) -> None:
         try:
             with self.going_on(leases):
@@ -247,7 +242,7 @@ class RenewalWorker:
         finally:
             self._busy.discard(lane)
 
-    def _renew_over(self, renewer: Renewer, leases: list[Lease]) -> None:
+    def _renew_over(self, renewer: RenewerBase, leases: list[Lease]) -> None:
         sent_at = self._clock.now()
         leases.sort(key=lambda lease: lease.deadline or sent_at + ENDLESS_GRANT_TIMEOUT)
         first = leases[0].deadline or sent_at + ENDLESS_GRANT_TIMEOUT
@@ -363,7 +358,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        open_renewer: Callable[[], Renewer],
+        open_renewer: Callable[[], RenewerBase],
         loop: KeeperLoop,
         throttle: AcquireThrottle | None = None,
     ) -> None:

@@ -48,7 +48,7 @@ MIN_SPACING = 1.0
 
 OpenMembers = Callable[[Callable[[str | None], object]], MutexSetMembers]
 """Opens a set in the store. The argument is called for each wake-up, with the name of
-the mutex, or None if any may be free; see ``SupportsMutexSets.members``."""
+the mutex, or None if any may be free; see ``StoreBase.members``."""
 
 
 class PeriodicPoll:

@@ -38,7 +38,13 @@ from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import AcquireUncertain, BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock, FailsOver, Pending, Store, StoreSettings
+from aiorwlock_remote.ports import (
+    Capability,
+    Clock,
+    Pending,
+    StoreBase,
+    StoreSettings,
+)
 from aiorwlock_remote.runtime.cleanup import (
     CleanupRetrier,
     InFlightGrants,
@@ -191,7 +197,7 @@ class StoreClient:
     Waiting is done by ``LockAcquirer``, renewing in time by ``LeaseKeeper``.
     """
 
-    store: Store
+    store: StoreBase
     keeper: LeaseKeeper
 
     def __init__(self, loop: TaskEventLoop, settings: StoreSettings) -> None:
@@ -219,7 +225,7 @@ class StoreClient:
         self._pid = os.getpid()  # a forked child sends no claim
         self._without_reason = lru_cache(MAX_TASK_NAMES)(self._requester)
 
-    def use(self, store: Store) -> None:
+    def use(self, store: StoreBase) -> None:
         """Send all requests to ``store``, which is open, and renew grants there."""
         # Others read the attribute ``store`` anew for each request: ``sever`` replaces
         # the store in a forked child process.
@@ -227,14 +233,15 @@ class StoreClient:
         self.keeper = LeaseKeeper(store.renewer, self.loop, self.throttle)
         # A server that takes over may not know the newest grants, also those without an
         # end, which the keeper does not watch otherwise.
-        if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
+        if Capability.FAILS_OVER in store.capabilities:
+            store.on_failover(self.keeper.renew_all)
             self.keeper.track_endless()
         disable_in_children(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Send a command to the store without awaiting; return the reply to come. An
-        exception of ``Store.step`` becomes the error of that reply, and is not raised:
-        so a caller that sends several requests does not stop half-way.
+        exception of ``StoreBase.step`` becomes the error of that reply, and is not
+        raised: so a caller that sends several requests does not stop half-way.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):

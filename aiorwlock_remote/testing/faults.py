@@ -15,15 +15,13 @@ from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
-    AbortableRenewer,
-    Capability,
+    BEYOND_LOCKS,
     EventLoop,
-    ParallelRenewer,
     Pending,
     Renewal,
-    Renewer,
+    RenewerBase,
     Snapshot,
-    Store,
+    StoreBase,
     WakeCallback,
 )
 
@@ -165,7 +163,7 @@ _NOT_DONE: dict[Fate, Callable[[], BackendError]] = {
 
 
 @final
-class FaultyStore:
+class FaultyStore(StoreBase):
     """Store that passes each request through a ``FaultyLink`` to an inner store.
 
     It supports locks only: no groups of interchangeable mutexes, no row locks, no
@@ -176,18 +174,17 @@ class FaultyStore:
 
     def __init__(
         self,
-        inner: Store,
+        inner: StoreBase,
         link: FaultyLink,
         loop: EventLoop,
         wake: WakeCallback,
         pace: PollPolicy | None = None,
     ) -> None:
-        self.capabilities: Capability = inner.capabilities
-        self.pace: PollPolicy = pace or inner.pace
+        super().__init__(loop, wake, inner.settings)
+        self.capabilities = inner.capabilities & ~BEYOND_LOCKS
+        self.pace = pace or inner.pace
         self._inner = inner
         self._link = link
-        self._loop = loop
-        self._wake = wake
         self._watched: set[Resource] = set()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -201,10 +198,10 @@ class FaultyStore:
         self._watched.discard(resource)
         self._inner.unwatch(resource)
 
-    def wake(self) -> None:
+    def wake_all(self) -> None:
         """Wake the waiters of all watched resources, as the store or link changed."""
         for resource in self._watched:
-            self._loop.call_soon(self._wake, resource, 0.0)
+            self.event_loop.call_soon(self.wake, resource, 0.0)
 
     async def look(self, resource: Resource) -> Snapshot:
         self._link.check()
@@ -215,7 +212,7 @@ class FaultyStore:
         async for snapshot in self._inner.scan(resource_type):
             yield snapshot
 
-    def renewer(self) -> Renewer:
+    def renewer(self) -> RenewerBase:
         return FaultyRenewer(self._inner.renewer(), self._link)
 
     async def aclose(self) -> None:
@@ -223,18 +220,16 @@ class FaultyStore:
 
 
 @final
-class FaultyRenewer:
+class FaultyRenewer(RenewerBase):
     """Renews leases by ``inner``, unless the link is down or lets renewals fail."""
 
-    def __init__(self, inner: Renewer, link: FaultyLink) -> None:
+    def __init__(self, inner: RenewerBase, link: FaultyLink) -> None:
         self._inner = inner
         self._link = link
 
     def lane(self, resource: Resource) -> Hashable:
         lane = self._link.lane(resource)
-        if lane is None and isinstance(self._inner, ParallelRenewer):
-            return self._inner.lane(resource)
-        return lane
+        return self._inner.lane(resource) if lane is None else lane
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
@@ -246,8 +241,7 @@ class FaultyRenewer:
 
     def give_up(self) -> None:
         self._link.give_up()
-        if isinstance(self._inner, AbortableRenewer):
-            self._inner.give_up()
+        self._inner.give_up()
 
     def close(self) -> None:
         self._inner.close()

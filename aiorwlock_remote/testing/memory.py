@@ -167,7 +167,7 @@ class FaultyMemory:
 
     def _ring(self) -> None:
         for store in self._stores:
-            store.wake()
+            store.wake_all()
 
 
 @final

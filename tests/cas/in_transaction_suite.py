@@ -22,7 +22,7 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.locks.lock import TRANSACTION_LEASE
-from aiorwlock_remote.ports.recipes import SupportsTransactions
+from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.servers.proxy import Proxy
 
@@ -156,7 +156,7 @@ class JoinSuite:
                 anyio.create_task_group() as group,
             ):
                 store, lease = locks._session.client.store, held._state.lease
-                assert isinstance(store, SupportsTransactions)
+                assert Capability.TRANSACTIONS in store.capabilities
                 await user.begin(step)
                 await user.ask(step, statement)
 

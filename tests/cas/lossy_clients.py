@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import CasContention, StepTimes, StoredState
+from aiorwlock_remote.cas import CasContention, CasStore, StepTimes, StoredState
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
@@ -20,6 +20,7 @@ from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable
+from tests.fixed_clock import StandingClock
 
 ORDER = resource("order", 42)
 NOTHING = StoredState(None, None, None)
@@ -62,10 +63,11 @@ class SharedRow:
         return True
 
 
-class Connection:
+class Connection(CasStore):
     """A process's ``CasStore`` for the shared row. Records its requests."""
 
     def __init__(self, row: SharedRow, trouble: float = 0.0) -> None:
+        super().__init__(StandingClock())
         self.row = row
         self.trouble = trouble
         self.fates: list[str] = []  # of the next swaps

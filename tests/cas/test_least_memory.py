@@ -25,7 +25,7 @@ async def test_rows_stay_for_a_minute_at_least(said: float) -> None:
         asked.append(memory)
 
     settings = StoreSettings(client_id="", fence_memory=said)
-    store = cast("Any", SimpleNamespace(_settings=settings, forget=forget))
+    store = cast("Any", SimpleNamespace(settings=settings, forget=forget))
     await TableStore._purge(store, ("", 0))
     assert asked == [max(60.0, said)]
 

@@ -10,7 +10,6 @@ from typing import cast
 from aiorwlock_remote.cas import RowLocked
 from aiorwlock_remote.cas.renewer import (
     LOCKED_ROW_MEMORY,
-    CallbackThread,
     CasRenewer,
     TwoLaneRenewer,
 )
@@ -18,7 +17,7 @@ from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.ports import CallbackThread, Renewal
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.fixed_clock import StandingClock
 

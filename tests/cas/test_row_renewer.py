@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.renewer import (
-    CallbackThread,
-    RowRenewer,
-    RowsApartRenewer,
-)
+from aiorwlock_remote.cas.renewer import RowRenewer, RowsApartRenewer
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.row import Plan, RowResource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.ports import CallbackThread, Renewal, RenewerBase
 from aiorwlock_remote.runtime.event_loop import SystemClock
 
 KEPT = Grant("t", Mode.WRITE, 1, 0, None)
@@ -78,11 +74,10 @@ def test_a_renewal_is_not_sent_again_before_its_reply() -> None:
 
 
 def test_rows_are_renewed_apart_from_locks() -> None:
-    class Locks:
-        def renew(self, batch: Sequence[Renewal], _: float) -> Sequence[Grant]:
+    class Locks(RenewerBase):
+        def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Grant]:
+            del timeout
             return [KEPT for _ in batch]
-
-        def close(self) -> None: ...
 
     database = FakeDatabase()
     both = RowsApartRenewer(Locks(), database.renewer)

@@ -48,7 +48,7 @@ from aiorwlock_remote.ports import (
     Pending,
     Renewal,
     Snapshot,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -85,13 +85,13 @@ class Fault(MemoryStore):
 class Broken:
     """A backend of stores with this fault that share their locks."""
 
-    def __init__(self, fault: Callable[..., Store], kept: MemoryDatabase) -> None:
+    def __init__(self, fault: Callable[..., StoreBase], kept: MemoryDatabase) -> None:
         self._fault = fault
         self._kept = kept
 
     async def open(
         self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Store:
+    ) -> StoreBase:
         """Open a store, as ``Backend`` asks."""
         return self._fault(self._kept, host, wake, settings)
 
@@ -287,7 +287,7 @@ class RenewsAll(Fault):
     """Renews the grants of all readers when one of them is renewed."""
 
     def renewer(self) -> MemoryRenewer:
-        return _RenewingAll(self._database, self._loop.clock)
+        return _RenewingAll(self._database, self.event_loop.clock)
 
 
 class _RenewingAll(MemoryRenewer):
@@ -379,7 +379,7 @@ class NoRenewal(Fault):
     """Reports a renewal that it did not do."""
 
     def renewer(self) -> MemoryRenewer:
-        return _Idle(self._database, self._loop.clock)
+        return _Idle(self._database, self.event_loop.clock)
 
 
 class _Idle(MemoryRenewer):
@@ -441,7 +441,7 @@ class ForgetsConfirmations(NoRenewal):
             return super().step(resource, command)
         answered: Pending[Reply] = Pending()
         grants = self._database.records[resource].grants
-        answered.set_result(Granted(grants, micros(self._loop.clock.now())))
+        answered.set_result(Granted(grants, micros(self.event_loop.clock.now())))
         return answered
 
 
@@ -819,7 +819,7 @@ class RestoresSeats(Fault):
         return super().step(resource, command)
 
     def renewer(self) -> MemoryRenewer:
-        return _Restoring(self._database, self._loop.clock)
+        return _Restoring(self._database, self.event_loop.clock)
 
 
 class _Restoring(MemoryRenewer):

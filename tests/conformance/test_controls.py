@@ -21,7 +21,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
 from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.ports import StoreBase
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
@@ -269,7 +269,7 @@ class BrokenHarness(MemoryHarness):
 
     patience = 2.5
 
-    def __init__(self, fault: Callable[..., Port]) -> None:
+    def __init__(self, fault: Callable[..., StoreBase]) -> None:
         self._fault = fault
 
     def fresh(self, folder: Path) -> StoreLocation:

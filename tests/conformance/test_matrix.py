@@ -18,6 +18,7 @@ from aiorwlock_remote.testing.conformance import (
     Harness,
     StoreLocation,
 )
+from aiorwlock_remote.testing.conformance.cases import cancellation
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     NativeCancellationCases,
 )
@@ -220,6 +221,23 @@ def test_a_published_layout_is_proved_by_a_foreigner() -> None:
 
     with pytest.raises(AssertionError, match="needs a foreigner"):
         type("Suite", (ConformanceSuite,), {"harness": Boastful()})
+
+
+def test_the_times_of_a_slow_machine_are_longer_by_one_factor() -> None:
+    class Slow(MemoryHarness):
+        slowness = 3.0
+
+    usual, slow = MemoryHarness(), Slow()
+    for name in ("patience", "answers_in", "kept", "short"):
+        before, after = getattr(usual, name), getattr(slow, name)
+        assert after / slow.slowness == pytest.approx(before / usual.slowness)
+    assert slow.grants_more == usual.grants_more
+
+
+def test_uvloop_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [loop.id for loop in cancellation.native_loops()] == ["asyncio", "uvloop"]
+    monkeypatch.setattr(cancellation, "find_spec", lambda name: name != "uvloop")
+    assert [loop.id for loop in cancellation.native_loops()] == ["asyncio"]
 
 
 def test_every_case_class_is_run_by_somebody() -> None:

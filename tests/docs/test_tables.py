@@ -15,7 +15,7 @@ import pytest
 import aiorwlock_remote
 from aiorwlock_remote import Mutex, OptionArgs, connect, errors
 from aiorwlock_remote.locks.options import Options
-from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.ports import BEYOND_LOCKS, Capability
 from aiorwlock_remote.registry import _BUILT_IN
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +178,7 @@ STORES = {
 def test_every_store_is_in_the_matrix() -> None:
     assert set(STORES) == set(_BUILT_IN)
     assert len(table("stores/index.md", "URL")) == len(set(_BUILT_IN.values()))
-    assert set(COLUMNS) == set(Capability)
+    assert set(COLUMNS) == {one for one in Capability if one not in BEYOND_LOCKS}
 
 
 @pytest.mark.parametrize("scheme", STORES)
@@ -189,6 +189,35 @@ def test_capabilities(scheme: str) -> None:
     store = getattr(import_module(_BUILT_IN[scheme].partition(":")[0]), STORES[scheme])
     yes = [column in store.capabilities for column in COLUMNS]
     assert [cell == "yes" for cell in row[2:]] == yes
+
+
+KINDS = {
+    "mutex_set": Capability.MUTEX_SETS,
+    "set_rwlock": Capability.KEY_PAIRS,
+    "occupancy": Capability.OCCUPANCY,
+    "row_lock": Capability.ROW_LOCKS,
+    "in_transaction": Capability.TRANSACTIONS,
+    "min_replicas": Capability.REPLICAS,
+    "wake": Capability.HINTS,
+}
+"""What the locks of only some stores need. The others beyond plain locks change no
+lock, but how soon a waiter is woken or a grant renewed."""
+
+
+def test_locks_of_some_stores() -> None:
+    said: dict[Capability, str] = {}
+    for locks, stores in table("stores/index.md", "locks"):
+        for name in re.findall(r"`(\w+)`", locks):
+            if name in KINDS:
+                said[KINDS[name]] = stores.lower()
+    assert set(said) == set(KINDS.values())
+    seldom = Capability.ROW_RELEASES, Capability.FAILS_OVER
+    assert {one for one in BEYOND_LOCKS if one not in seldom} == set(said)
+    for scheme in ("memory", "sqlite", "redis", "cassandra", "postgresql", "mariadb"):
+        module = import_module(_BUILT_IN[scheme].partition(":")[0])
+        store = getattr(module, STORES[scheme])
+        able = {one for one in said if one in store.capabilities}
+        assert able == {one for one, stores in said.items() if scheme in stores}
 
 
 def test_everything_public_is_in_the_reference() -> None:

@@ -396,7 +396,7 @@ def hint(data: bytes) -> None:
         seen.append(one)
         return True
 
-    store = SimpleNamespace(_watcher=SimpleNamespace(look_now=look_now))
+    store = SimpleNamespace(poller=SimpleNamespace(look_now=look_now))
     for payload in (data, text_of(data)):
         CasLockStore.hinted(cast("Any", store), payload)
     for one in seen:

@@ -21,7 +21,7 @@ from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.ports import EventLoop, Store, StoreSettings, WakeCallback
+from aiorwlock_remote.ports import EventLoop, StoreBase, StoreSettings, WakeCallback
 
 pytestmark = pytest.mark.anyio
 
@@ -69,10 +69,10 @@ class Backend:
 
     def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Awaitable[Store]:
+    ) -> Awaitable[StoreBase]:
         self.left.append(anyio.current_effective_deadline())
 
-        async def opened() -> Store:
+        async def opened() -> StoreBase:
             self.left.append(anyio.current_effective_deadline())
             return await open_store(parse("memory://"), loop, wake, settings)
 

@@ -14,15 +14,14 @@ from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.pushed import PushedGrant
-from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Renewal,
-    Renewer,
+    RenewerBase,
     Snapshot,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -42,7 +41,7 @@ class OnPairs:
 
     async def open(
         self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Store:
+    ) -> StoreBase:
         """As ``Backend``."""
 
         def ring(
@@ -56,20 +55,18 @@ class OnPairs:
         return PairStore(await opener(address, host, ring, inside), self.known)
 
 
-class PairStore:
+class PairStore(StoreBase):
     """The store inside, asked for pairs."""
 
     capabilities: Capability = (
         Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
     )
 
-    def __init__(self, inside: Store, known: set[Resource]) -> None:
+    def __init__(self, inside: StoreBase, known: set[Resource]) -> None:
+        super().__init__(inside.event_loop, inside.wake, inside.settings)
+        self.pace = inside.pace
         self._inside = inside
         self._known = known
-
-    @property
-    def pace(self) -> PollPolicy:
-        return self._inside.pace
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         self._known.add(resource)
@@ -89,17 +86,17 @@ class PairStore:
             if resource_type in (None, resource.type):
                 yield await self.look(resource)
 
-    def renewer(self) -> Renewer:
+    def renewer(self) -> RenewerBase:
         return PairRenewer(self._inside.renewer())
 
     async def aclose(self) -> None:
         await self._inside.aclose()
 
 
-class PairRenewer:
+class PairRenewer(RenewerBase):
     """The renewer inside, asked for pairs."""
 
-    def __init__(self, inside: Renewer) -> None:
+    def __init__(self, inside: RenewerBase) -> None:
         self._inside = inside
 
     def renew(

@@ -10,7 +10,7 @@ import pytest
 from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.runtime.fork import disable_in_children
+from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
 from aiorwlock_remote.testing.faults import FaultyLink
 from tests.forked_children import exit_code, fork
 
@@ -68,6 +68,22 @@ async def test_a_client_that_cannot_be_severed_spares_the_others_nothing(
     for sender in failing:
         disable_in_children(sender)
     assert code_of_child(locks) == 7
+
+
+async def test_what_only_some_stores_can_is_closed_as_well(locks: Locks) -> None:
+    """And not said to be missing: the store could it before the fork."""
+    store = ForkedStore(locks._session.client.store)
+    members = store.members("set", lambda _: None)
+    for refused in (store.carry(iter(())), members.create("member", 1)):
+        assert isinstance(refused.error, Closed)
+    with pytest.raises(Closed):
+        store.occupations("p:%s", "u:%s", None)
+    with pytest.raises(Closed):
+        _ = store.dialect
+    with pytest.raises(Closed):
+        await store.join(resource(*NAME), "x", None)
+    with pytest.raises(Closed):
+        await store.joined(resource(*NAME), "x")
 
 
 async def test_a_forked_child_sends_nothing_for_waiters_and_dropped_locks(

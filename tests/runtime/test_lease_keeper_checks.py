@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Renewal, Renewer
+from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
 from tests.fixed_clock import StandingClock
@@ -33,7 +33,7 @@ class Loop:
         return self.ended
 
 
-def no_store() -> Renewer:
+def no_store() -> RenewerBase:
     raise AssertionError("there is nothing to renew")
 
 
@@ -97,19 +97,17 @@ def test_leases_of_an_ended_loop_are_renewed_no_more(
 
 
 @dataclass
-class Noting:
+class Noting(RenewerBase):
     """Renews all, and notes the leases in the order in which they were asked for."""
 
     leases: list[int | None] = field(default_factory=list[int | None])
     asked: threading.Event = field(default_factory=threading.Event)
 
-    def renew(self, batch: Sequence[Renewal], _: float) -> Sequence[Grant]:
+    def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Grant]:
+        del timeout
         self.leases += [item.lease for item in batch]
         self.asked.set()
         return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
 
 def test_the_lease_with_the_least_time_left_is_renewed_first(loop: Loop) -> None:

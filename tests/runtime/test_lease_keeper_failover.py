@@ -12,7 +12,7 @@ from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
 from tests.fixed_clock import StandingClock
@@ -20,7 +20,7 @@ from tests.runtime.leases import leased
 from tests.runtime.test_lease_keeper_checks import Loop
 
 
-class Server:
+class Server(RenewerBase):
     """Renews what it knows; ``batches``: what it was asked for, by name."""
 
     def __init__(self) -> None:
@@ -42,9 +42,6 @@ class Server:
             else Grant(item.ticket, Mode.WRITE, 1, 0, item.lease)
             for item in batch
         ]
-
-    def close(self) -> None:
-        pass
 
     def renewed(self) -> dict[str, int | None]:
         """The next batch."""

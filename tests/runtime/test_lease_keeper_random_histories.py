@@ -18,7 +18,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime.deadline_queue import SLOT_SECONDS
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import (
@@ -41,7 +41,7 @@ OUTCOMES = st.sampled_from(["renewed", "gone", "away", "each failed", "defect"])
 NOBODYS_THREAD = threading.Thread()
 
 
-class FakeLoop:
+class FakeLoop(RenewerBase):
     """A clock, an event loop and a renewer that do what the history says."""
 
     def __init__(self) -> None:
@@ -70,9 +70,6 @@ class FakeLoop:
             "each failed": away,
         }
         return [outcomes[self.outcome] for _ in batch]
-
-    def close(self) -> None:
-        pass
 
 
 class LeaseKeeperStateMachine(RuleBasedStateMachine):

@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime import store_client
 from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import LATE_FRACTION, RenewalWorker
@@ -170,7 +170,7 @@ async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
 
 
 @dataclass
-class SlowStore:
+class SlowStore(RenewerBase):
     """Renews on demand; ``behind_values``: the values that ``behind`` was set to."""
 
     behind_values: list[bool] = field(default_factory=list[bool])
@@ -178,8 +178,9 @@ class SlowStore:
     fails: bool = False
 
     def renew(
-        self, batch: Sequence[Renewal], _: float
+        self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
+        del timeout
         if self.fails:
             raise BackendUnavailable(what="it is away")
         return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
@@ -191,9 +192,6 @@ class SlowStore:
     @behind.setter
     def behind(self, late: bool) -> None:
         self.behind_values.append(late)
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
 
 @pytest.mark.parametrize("margin", [None, 0.0])

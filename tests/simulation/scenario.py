@@ -15,7 +15,7 @@ from types import MethodType
 from typing import cast
 from unittest.mock import patch
 
-from aiorwlock_remote.cas import renewer
+from aiorwlock_remote._util import callback_thread
 from aiorwlock_remote.runtime import lease_keeper, store_client
 from tests.simulation.judge import Judge
 from tests.simulation.redis import REDIS_KINDS
@@ -215,7 +215,7 @@ def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
             simulated_background(world),
             patch.object(lease_keeper, "Condition", SimulatedCondition),
             patch.object(lease_keeper, "SimpleQueue", SimulatedQueue),
-            patch.object(renewer, "SimpleQueue", SimulatedQueue),
+            patch.object(callback_thread, "SimpleQueue", SimulatedQueue),
             patch.object(lease_keeper, "start_thread", start_thread),
             patch.object(store_client, "run_blocking", run_blocking),
             patch.object(os, "urandom", bytes_of),

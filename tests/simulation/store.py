@@ -30,8 +30,9 @@ from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Renewal,
+    RenewerBase,
     Snapshot,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -74,8 +75,8 @@ class SimulatedServer:
         self.ahead = world.random.uniform(1e9, 1.7e9)
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
-        self.stores: dict[str, StoreBase] = {}
-        self.all_stores: list[StoreBase] = []
+        self.stores: dict[str, StoreLinks] = {}
+        self.all_stores: list[StoreLinks] = []
         self.busy_until = 0.0
         self.requests = 0
 
@@ -156,7 +157,7 @@ class SimulatedServer:
                 link.away_until = until
                 link.break_down("the network is away")
 
-    def _a_store(self, random: Random) -> list[StoreBase]:
+    def _a_store(self, random: Random) -> list[StoreLinks]:
         stores = [s for s in self.stores.values() if not s.process.dead]
         return [random.choice(stores)] if stores else []
 
@@ -166,7 +167,7 @@ class SimulatedServer:
         loop: EventLoop,
         wake: WakeCallback,
         settings: StoreSettings,
-    ) -> Store:
+    ) -> StoreBase:
         return SimulatedStore(self, process, loop, wake, settings)
 
     def left_behind(self) -> None:
@@ -221,7 +222,7 @@ Deliver = Callable[[Callable[[], object], float], object]
 class Link:
     """One connection of a store to the server."""
 
-    def __init__(self, store: StoreBase, name: str, deliver: Deliver) -> None:
+    def __init__(self, store: StoreLinks, name: str, deliver: Deliver) -> None:
         self._store = store
         self._deliver = deliver
         self._world = store.process.world
@@ -321,7 +322,7 @@ class Link:
             self.cut("no reply in time")
 
 
-class StoreBase:
+class StoreLinks:
     """The connections of one ``Locks`` to the server."""
 
     def __init__(
@@ -357,8 +358,8 @@ class StoreBase:
         raise NotImplementedError
 
 
-class SimulatedStore(StoreBase):
-    """What the library sees of a server that runs the core: ``ports.Store``."""
+class SimulatedStore(StoreBase, StoreLinks):
+    """What the library sees of a server that runs the core: ``StoreBase``."""
 
     capabilities: Capability = (
         Capability.NOTIFIES
@@ -376,9 +377,9 @@ class SimulatedStore(StoreBase):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        super().__init__(server, process, settings)
-        del loop  # messages come by ``SimulatedProcess.in_loop``
-        self._wake = wake
+        # Messages come by ``SimulatedProcess.in_loop``.
+        StoreBase.__init__(self, loop, wake, settings)
+        StoreLinks.__init__(self, server, process, settings)
         self._watched: set[Resource] = set()
         self._closed = False
 
@@ -401,7 +402,7 @@ class SimulatedStore(StoreBase):
 
         def heard() -> None:
             if self.main.is_open and not self._closed:
-                self._wake(resource, 0.0, pushed)
+                self.wake(resource, 0.0, pushed)
                 self.process.perhaps_interrupt()
 
         self.process.in_loop(heard, time)
@@ -418,7 +419,7 @@ class SimulatedStore(StoreBase):
     def _look(self, resource: Resource, reply: object = None) -> None:
         del reply
         if resource in self._watched and not self._closed:
-            self._wake(resource, 0.0)
+            self.wake(resource, 0.0)
 
     async def look(self, resource: Resource) -> Snapshot:
         pending: Pending[Snapshot] = Pending()
@@ -455,7 +456,7 @@ class SimulatedStore(StoreBase):
         self.leave()
 
 
-class SimulatedRenewer:
+class SimulatedRenewer(RenewerBase):
     """Renews over the keeper's connection; blocks the simulated thread that calls."""
 
     def __init__(self, store: SimulatedStore) -> None:
@@ -497,9 +498,6 @@ class SimulatedRenewer:
         if self._thread is not None:
             self._thread.wake()
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass(frozen=True)
 class SimulatedBackend:
@@ -510,7 +508,7 @@ class SimulatedBackend:
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Store:
+    ) -> StoreBase:
         await anyio.sleep(0.001)
         if self.server.busy_until > self.process.world.now:
             raise BackendUnavailable(what="the server hangs")

@@ -8,10 +8,16 @@ from functools import partial
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import StoredState
-from aiorwlock_remote.cas.renewer import CallbackThread, CasRenewer, wake_no_client
-from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.store import CasLockStore
+from aiorwlock_remote.cas import (
+    CasLockStore,
+    CasRenewer,
+    CasStepper,
+    CasStore,
+    ServerTime,
+    StoredState,
+)
+from aiorwlock_remote.cas.backoff import Later
+from aiorwlock_remote.cas.stepper import WakeClients
 from aiorwlock_remote.cas.table_cas import (
     StoredRow,
     TableCas,
@@ -23,9 +29,15 @@ from aiorwlock_remote.cas.table_cas import (
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import micros
-from aiorwlock_remote.ports import EventLoop, Snapshot, StoreSettings, WakeCallback
+from aiorwlock_remote.ports import (
+    CallbackThread,
+    EventLoop,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 from tests.cas import tables
-from tests.simulation.store import Link, SimulatedServer, StoreBase
+from tests.simulation.store import Link, SimulatedServer, StoreLinks
 from tests.simulation.world import SimulatedProcess, World
 
 
@@ -87,7 +99,7 @@ class LinkExecutor:
         return pending
 
 
-class SimulatedTableStore(CasLockStore, StoreBase):
+class SimulatedTableStore(CasLockStore, StoreLinks):
     """The library's own store over tables, but for the driver."""
 
     def __init__(
@@ -98,20 +110,21 @@ class SimulatedTableStore(CasLockStore, StoreBase):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        CasLockStore.__init__(self, loop, wake, settings)
-        StoreBase.__init__(self, server, process, settings)
+        StoreLinks.__init__(self, server, process, settings)
         self._server = server
         self._time = ServerTime(server.now(), micros(loop.clock.now()))
         executor = LinkExecutor(server, self.main)
-        self._cas = TableCas(executor, loop.clock, self._time)
-        self._steps = TableStepper(self._cas, self.wake_clients, self._call_later)
-        self._watcher = self._poller(self._cas, self._cas.load)
+        cas = TableCas(executor, loop.clock, self._time)
+        CasLockStore.__init__(self, loop, wake, settings, cas)
+
+    def stepper(self, cas: CasStore, wakes: WakeClients, later: Later) -> CasStepper:
+        return TableStepper(cas, wakes, later)
 
     def connected_again(self, link: Link) -> None:
         del link  # the waiters poll
 
     async def look(self, resource: Resource) -> Snapshot:
-        return self._snapshot(resource, await self._cas.load(resource))
+        return self.snapshot(resource, await self.cas.load(resource))
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         for resource in sorted(self._server.held()):
@@ -119,22 +132,20 @@ class SimulatedTableStore(CasLockStore, StoreBase):
                 yield await self.look(resource)
 
     def renewer(self) -> CasRenewer:
-        thread = CallbackThread(self._event_loop.clock)
+        thread = CallbackThread(self.event_loop.clock)
         executor = LinkExecutor(self._server, self.keeper, thread.call_soon)
         cas = TableCas(executor, thread.clock, self._time)
-        steps = TableStepper(cas, wake_no_client, thread.later)
-        saw = partial(self._event_loop.call_soon, self._saw)
-        return CasRenewer(thread, steps, self._steps.known, saw)
+        return self.renewer_over(cas, thread)
 
     async def aclose(self) -> None:
         self.begin_to_leave()
-        self._watcher.close()
+        self.poller.close()
         self.process.haunted |= not self.main.is_open
         with anyio.move_on_after(10.0) as scope:
-            await self._wait_idle()
+            await super().aclose()
         self.process.haunted |= scope.cancelled_caught
         self.leave()
 
-    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
+    def snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         now: int = state.mark.now
         return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)

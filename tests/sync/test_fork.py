@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiorwlock_remote.ports import EventLoop, Store, StoreSettings, WakeCallback
+from aiorwlock_remote.ports import EventLoop, StoreBase, StoreSettings, WakeCallback
 from aiorwlock_remote.sync import Closed, Held, Locks, LockTimeout, connect
 from aiorwlock_remote.testing.conformance.harness import StoreLocation, open_location
 from tests.forked_children import exit_code, fork
@@ -134,7 +134,7 @@ def test_a_fork_while_other_threads_call(url: str) -> None:
 class OwnBackend:
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Store:
+    ) -> StoreBase:
         return await open_location(StoreLocation("memory://"), loop, wake, settings)
 
 

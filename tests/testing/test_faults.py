@@ -11,7 +11,7 @@ from aiorwlock_remote.core.commands import NotHeld, Release, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
-from aiorwlock_remote.ports import Pending, Renewal
+from aiorwlock_remote.ports import Pending, Renewal, RenewerBase
 from aiorwlock_remote.testing.faults import Fate, FaultyLink, FaultyRenewer
 from aiorwlock_remote.testing.memory import FaultyMemory
 
@@ -77,7 +77,7 @@ def test_answers_are_held_back_in_order() -> None:
     assert link.carry(answered, COMMAND).done()
 
 
-class Lanes:
+class Lanes(RenewerBase):
     """Renews over a connection for each type."""
 
     def __init__(self) -> None:
@@ -92,9 +92,6 @@ class Lanes:
         del timeout
         self.renewed += [item.resource for item in batch]
         return [NotHeld("expired")] * len(batch)
-
-    def close(self) -> None:
-        """Nothing was opened."""
 
 
 def test_renewals() -> None:

@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote.backends.cassandra import read_back, rows
 from aiorwlock_remote.backends.cassandra.read_back import Ballot, Ballots
-from aiorwlock_remote.backends.cassandra.row_time import (
-    VersionClock,
-    WrittenAt,
-    earliest_now,
-)
 from aiorwlock_remote.backends.cassandra.rows import CassandraRow
 from aiorwlock_remote.backends.cassandra.session_client import (
     APPLIED,
@@ -22,16 +16,21 @@ from aiorwlock_remote.backends.cassandra.session_client import (
     Rows,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import StepTimes, StoredState
+from aiorwlock_remote.cas import (
+    CasStore,
+    StepTimes,
+    StoredState,
+    SwapReply,
+    VersionClock,
+    map_pending,
+)
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import after_change, without_proof
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
-from aiorwlock_remote.ports import EventLoop
-
-Outcome = tuple[bool, StoredState | None]
+from aiorwlock_remote.ports import EventLoop, Pending
 
 # How often a row is read that others change while a grant is removed from it.
 MAX_LOOKS = 3
@@ -56,14 +55,14 @@ class _Swap:
     resource: Resource
     found: CassandraRow
     new: CassandraRow
-    outcome: Pending[Outcome]
+    outcome: Pending[SwapReply]
     unseen: bool
     foreign: bool
     node: object = None
     looks: int = 0
 
 
-class CassandraCas:
+class CassandraCas(CasStore):
     """Compare-and-set store: a swap is one transaction, a load one SERIAL read.
 
     Invariants, with the test that fails without each:
@@ -89,28 +88,22 @@ class CassandraCas:
         ``memory``: cache of when versions of rows were seen, to share by all such
         stores of a process; None: a new one.
         """
+        super().__init__(loop.clock)
         self._table = table
         self._loop = loop
-        skew = table.options.clock_skew
-        self._skew = micros(skew) if skew < float("inf") else None
-        self._memory = memory or VersionClock()
+        self._memory = memory or VersionClock(table.options.clock_skew)
         self._ballots = Ballots(table, loop)
 
     def guess(self) -> StoredState:
         return _FREE
 
-    def clock(self) -> int:
-        return micros(self._loop.clock.now())
-
     def times(self, state: StoredState) -> StepTimes:
         found: CassandraRow = state.mark.found
-        at, wall = self.clock(), micros(self._loop.clock.wall())
-        if found.record is None:
-            return StepTimes(wall, 0, wall, at)  # a new frame starts at our wall clock
-        written = self._memory.get(_clock_key(found))
-        if written is None:  # forgotten: as if it was seen just now
-            written = WrittenAt(found.frame or 0, found.record.updated, at)
-        return StepTimes(earliest_now(written, at, wall, self._skew), 0, wall, at)
+        record, clock = found.record, self.local_clock
+        if record is None:
+            return self._memory.times(None, 0, 0, clock)
+        frame, version = found.frame or 0, _clock_key(found)
+        return self._memory.times(version, frame, record.updated, clock)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         request = self._table.request("load", *resource.row)
@@ -121,10 +114,6 @@ class CassandraCas:
         request = self._table.request("peek", *resource.row)
         return map_pending(self._table.ask(self._loop, request), self._loaded)
 
-    def read(self, row: Row) -> StoredState:
-        """Return the state in a row of a table scan; do not cache its version."""
-        return _state(rows.parse_row(row))
-
     def swap(
         self,
         resource: Resource,
@@ -133,14 +122,14 @@ class CassandraCas:
         seat: MutexRecord | None,
         times: StepTimes,
         wakes: tuple[str, ...] = (),
-    ) -> Pending[Outcome]:
+    ) -> Pending[SwapReply]:
         del wakes  # this store cannot notify: clients poll
         found: CassandraRow = state.mark.found
         key = resource.row
         new, name, values = rows.change_statement(
             key, found, record, seat, times.now, times.wall
         )
-        outcome: Pending[Outcome] = Pending()
+        outcome: Pending[SwapReply] = Pending()
         if not (found.settled or rows.needs_no_fence(found, new)):
             # The row has to be loaded first, which shows the ballot to count from.
             outcome.set_result((False, None))
@@ -151,9 +140,7 @@ class CassandraCas:
             outcome.set_exception(_no_version_error(resource))
             return outcome
         if new.version is not None:
-            # From before it is sent, as the holder counts its lease from then.
-            written = WrittenAt(times.now, times.wall, times.sent)
-            self._memory.add(new.version, written)
+            self._memory.wrote(new.version.int, times)
         # A seat of ours that the transaction compares is visible, and a fence that is
         # counted from a settled one is known: then no read has to follow.
         known = found.ours and found.version is not None
@@ -276,16 +263,22 @@ class CassandraCas:
     def _seen(self, found: CassandraRow) -> StoredState:
         record = found.record
         if record is not None:
-            written = WrittenAt(found.frame or 0, record.updated, self.clock())
-            self._memory.add(_clock_key(found), written)
+            frame, clock = found.frame or 0, self.local_clock
+            self._memory.read(_clock_key(found), frame, record.updated, clock)
         return _state(found)
 
 
-def _clock_key(found: CassandraRow) -> UUID:
+def state_of_row(row: Row) -> StoredState:
+    """Return the state in a row of a table scan; do not cache its version."""
+    return _state(rows.parse_row(row))
+
+
+def _clock_key(found: CassandraRow) -> int:
     # By the time if another program removed the version. Time has to go on in that
     # case, too: otherwise a renewal that changes nothing would be believed for longer
     # than the row says.
-    return found.version or UUID(int=found.frame or 0)
+    # As a number: a UUID is hashed by Python code.
+    return (found.frame or 0) if found.version is None else found.version.int
 
 
 def _no_version_error(resource: Resource) -> BadRecord:

@@ -17,8 +17,8 @@ from functools import partial
 
 from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
+from aiorwlock_remote.cas.port import CasStore
 from aiorwlock_remote.cas.stepper import CasStepper, CommandQueue, map_granted
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -122,7 +122,7 @@ class CassandraStepper(CasStepper):
 
     def __init__(
         self,
-        cas: CassandraCas,
+        cas: CasStore,
         local_grants: LocalGrants,
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,

@@ -271,7 +271,7 @@ class FileStore(EmbeddedStore):
         else:
             yield Finding("shared", "no", "one host; another boot ends all grants")
         if options.sync:
-            took = await self._worker.call(lambda _: _sync(options, self._loop))
+            took = await self._worker.call(lambda _: _sync(options, self.event_loop))
             value = f"yes, {took * 1e3:.2f} ms"
             yield Finding("sync", value, "fences survive a power cut")
         else:

@@ -28,10 +28,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.ports import (
-    Finding,
-    Opener,
-)
+from aiorwlock_remote.ports import Capability, Finding, Opener
 
 JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
 """Seconds after each read that found the row locked; half a second in all."""
@@ -50,7 +47,8 @@ class MariadbStore(TableStore):
     # A process whose tasks all wait sends five reads a second at most.
     looks: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
-    pushes_to_told: ClassVar[bool] = True
+    pushes_by_hint: ClassVar[bool] = True
+    capabilities: Capability = TableStore.capabilities | Capability.TRANSACTIONS
     _driver: MariadbDriver
     _executor: MariadbExecutor
 
@@ -109,7 +107,7 @@ class MariadbStore(TableStore):
                 meaning = "let all programs lock at one primary: others lag behind"
             mode = "single" if single else "multi"
             yield Finding("cluster", f"group, {mode}-primary", meaning, "note")
-        yield await clock_finding(self._executor, self._event_loop.clock)
+        yield await clock_finding(self._executor, self.event_loop.clock)
 
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
         begin = {"kind": after[0], "number": after[1]}

@@ -14,11 +14,12 @@ from aiorwlock_remote.cas.driver.executor import DriverExecutor
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
+from aiorwlock_remote.cas.port import StoredStates
 from aiorwlock_remote.cas.table_cas import clock_finding, state_of
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.ports import Finding, Opener, Snapshot
+from aiorwlock_remote.ports import Finding, Opener, resource_from_row
 
 MAX_LOOKS_PER_REQUEST = 200
 
@@ -37,22 +38,20 @@ class OracleStore(TableStore):
     _driver: OracleDriver
     _executor: OracleExecutor
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def stored(self, resource_type: str | None) -> StoredStates:
         # All keys at once, then some resources at a time.
         keys = [
             (kind, int(number))
             for kind, number in await self._executor.rows("scan", {})
         ]
-        found = [(key, self._wanted(*key, resource_type)) for key in keys]
-        wanted = [(key, resource) for key, resource in found if resource]
+        found = [(key, resource_from_row(*key)) for key in keys]
+        wanted = [one for one in found if resource_type in (None, one[1].type)]
         for first in range(0, len(wanted), MAX_LOOKS_PER_REQUEST):
             some = wanted[first : first + MAX_LOOKS_PER_REQUEST]
             binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in some]
             asked = self._executor.ask_all("look", binds)
             for (_, resource), answer in zip(some, asked, strict=True):
-                snapshot = self._shown(resource, partial(state_of, await answer))
-                if snapshot is not None:
-                    yield snapshot
+                yield resource, partial(state_of, await answer)
 
     @property
     def dialect(self) -> Dialect:
@@ -64,7 +63,7 @@ class OracleStore(TableStore):
         owner = options.schema or "the user itself"
         meaning = "both are there, and their columns fit"
         yield Finding("tables", f"of {owner}", meaning)
-        yield await clock_finding(self._executor, self._event_loop.clock)
+        yield await clock_finding(self._executor, self.event_loop.clock)
 
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
         # Wherever the rows are: the statement does not go in the order of the keys.

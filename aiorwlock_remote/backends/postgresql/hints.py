@@ -28,7 +28,7 @@ from aiorwlock_remote.cas.driver.pool import CLOSE_TIMEOUT
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import EventLoop, StoreSettings, TakesHints
+from aiorwlock_remote.ports import EventLoop, StoreBase, StoreSettings
 
 
 class PostgresqlHints:
@@ -38,7 +38,7 @@ class PostgresqlHints:
     """
 
     def __init__(
-        self, options: Options, loop: EventLoop, client_id: str, store: TakesHints
+        self, options: Options, loop: EventLoop, client_id: str, store: StoreBase
     ) -> None:
         """Begin to connect. Hints to ``client_id``, and outages, go to ``store``."""
         self._driver = PostgresqlDriver(options.listen_at or options)
@@ -141,7 +141,7 @@ class PostgresqlHints:
 
 
 def open_channel(
-    address: Address, loop: EventLoop, store: TakesHints, settings: StoreSettings
+    address: Address, loop: EventLoop, store: StoreBase, settings: StoreSettings
 ) -> PostgresqlHints:
     """Return a hint channel at the server of a URL, see ``ports.ChannelOpener``."""
     options = options_of(address, settings.connect_timeout)

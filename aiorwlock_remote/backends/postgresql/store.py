@@ -67,7 +67,11 @@ class PostgresqlStore(TableStore):
         staticmethod(options_of)
     )
     capabilities: Capability = (
-        TableStore.capabilities | Capability.NOTIFIES | Capability.PUSHES
+        TableStore.capabilities
+        | Capability.NOTIFIES
+        | Capability.PUSHES
+        | Capability.TRANSACTIONS
+        | Capability.ROW_RELEASES
     )
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, pushes=True
@@ -99,9 +103,7 @@ class PostgresqlStore(TableStore):
             self._on_arrival,
             self._on_listening,
         )
-        self._arrivals_read = ArrivalReader(
-            self._cas.load, self._steps.known, self._saw
-        )
+        self._arrivals_read = ArrivalReader(self.cas.load, self.steps.known, self.saw)
 
     def connections(self) -> dict[str, str]:
         listens = "open" if self._listening else "none: waiters poll"
@@ -182,7 +184,7 @@ class PostgresqlStore(TableStore):
                 "statements that meet are refused and tried again; all stays right"
             )
             yield Finding("isolation", server["isolation"], meaning, "note")
-        yield await clock_finding(self._executor, self._event_loop.clock)
+        yield await clock_finding(self._executor, self.event_loop.clock)
 
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
         found = await self._executor.rows("forget", seconds, *after, ROWS_PER_REQUEST)
@@ -199,7 +201,7 @@ class PostgresqlStore(TableStore):
         # Another process has waited for what this one held, and may do so again. Unless
         # this process hears of that, each such release is refused once
         # (test_notified.py: test_whoever_has_made_others_wait_listens).
-        if client_ids != (self._settings.client_id,):
+        if client_ids != (self.settings.client_id,):
             self._listener.start()
         super().wake_clients(resource, client_ids)
 
@@ -219,25 +221,25 @@ class PostgresqlStore(TableStore):
                 "woken",
                 logging.DEBUG,
                 resource=resource.label,
-                client_id=self._settings.client_id,
+                client_id=self.settings.client_id,
                 cause="message",
             )
         if found is not None:
             # If the record is damaged, the waiter's own step reports that.
             with suppress(BadRecord):
                 if pushed is None:
-                    self._saw(resource, state_of(found))
+                    self.saw(resource, state_of(found))
                 else:
                     ticket = self._ticket_in_queue(resource)
-                    self._saw(resource, pushed_state(found, pushed, ticket))
-        self._wake(resource, 0.0, pushed)
+                    self.saw(resource, pushed_state(found, pushed, ticket))
+        self.wake(resource, 0.0, pushed)
 
     def _ticket_in_queue(self, resource: Resource) -> str:
         """Return the ticket of our own queue entry as we saw it last; "" if none."""
-        known = self._steps.known(resource)
+        known = self.steps.known(resource)
         if known is None or known.record is None:
             return ""
-        entry = known.record.entry(self._settings.client_id, Mode.WRITE)
+        entry = known.record.entry(self.settings.client_id, Mode.WRITE)
         return "" if entry is None else entry.ticket
 
     def _on_arrival(self, kind: str, number: int, version: str) -> None:
@@ -245,13 +247,13 @@ class PostgresqlStore(TableStore):
 
     def _on_listening(self, now: bool) -> None:  # noqa: FBT001
         self._listening = now
-        self._arrivals.hears = now
+        self.arrivals.hears = now
         for resource in self._waited:
             if now:
                 # A notification sent before the connection listened is lost: look once
                 # at each resource (test_listener.py).
                 super().unwatch(resource)
-                self._wake(resource, 0.0)
+                self.wake(resource, 0.0)
             else:
                 super().watch(resource)
 

@@ -23,7 +23,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 from aiorwlock_remote.backends.redis.keys import wake_channel
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.ports import EventLoop, StoreSettings, TakesHints
+from aiorwlock_remote.ports import EventLoop, StoreBase, StoreSettings
 
 
 class RedisHints(RedisConnection):
@@ -33,7 +33,7 @@ class RedisHints(RedisConnection):
     """
 
     def __init__(
-        self, options: Options, loop: EventLoop, client_id: str, store: TakesHints
+        self, options: Options, loop: EventLoop, client_id: str, store: StoreBase
     ) -> None:
         """Begin to connect. Hints to ``client_id``, and outages, go to ``store``."""
         self._store = store
@@ -77,7 +77,7 @@ class RedisHints(RedisConnection):
 
 
 class _ReportedOutages(OutageLog):
-    def __init__(self, server: str, store: TakesHints) -> None:
+    def __init__(self, server: str, store: StoreBase) -> None:
         super().__init__(server)
         self._store = store
 
@@ -99,7 +99,7 @@ def _dial_any(seeds: Sequence[Server]) -> Dial:
 
 
 def open_channel(
-    address: Address, loop: EventLoop, store: TakesHints, settings: StoreSettings
+    address: Address, loop: EventLoop, store: StoreBase, settings: StoreSettings
 ) -> RedisHints:
     """Return a hint channel at the servers of a URL, see ``ports.ChannelOpener``."""
     options = options_of(address, connect_timeout=settings.connect_timeout)

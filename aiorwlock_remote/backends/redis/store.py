@@ -74,7 +74,9 @@ from aiorwlock_remote.ports import (
     EventLoop,
     Finding,
     Renewal,
+    RenewerBase,
     Snapshot,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -91,7 +93,7 @@ PublishedKeys = tuple[bytes, ...]
 """Those keys of one resource that other programs use, too."""
 
 
-class RedisStore:
+class RedisStore(StoreBase):
     """The store of one ``Locks`` on a server, a primary of Sentinels, or a cluster.
 
     One connection per server carries all commands except the lease keeper's renewals.
@@ -104,6 +106,10 @@ class RedisStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
         | Capability.PUSHES
+        | Capability.REPLICAS
+        | Capability.MUTEX_SETS
+        | Capability.KEY_PAIRS
+        | Capability.OCCUPANCY
     )
     pace: PollPolicy = PUSHING
 
@@ -121,6 +127,7 @@ class RedisStore:
         granted now, or was (``pushed``).
         ``factory`` opens the connections; None: a default one for servers of URLs.
         """
+        super().__init__(loop, wake, settings)
         self._options = options
         # A pushed grant is reported before any replica has it. In a cluster a slot may
         # move within its window to a node whose clock is ahead by more than the margin:
@@ -131,9 +138,6 @@ class RedisStore:
         self._factory = factory or ConnectionFactory()
         if not self._factory.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
-        self._loop = loop
-        self._wake = wake
-        self._settings = settings
         self._cluster = bool(options.seeds)
         self._keys_of = lru_cache(CACHE_SIZE)(
             partial(
@@ -150,14 +154,12 @@ class RedisStore:
         self._finder: PrimaryFinder | None = None
         self._listener: FailoverListener | None = None
         if sentinels is not None:
+            # A cluster needs no notice: its former primary redirects every call.
+            self.capabilities |= Capability.FAILS_OVER
             self._finder = PrimaryFinder(sentinels, loop.clock)
             self._listener = FailoverListener(self._finder, options, loop)
         self._endpoint: Endpoint
         self._replicas: ReplicaAcks | None = None
-
-    @property
-    def min_replicas(self) -> int:
-        return self._options.min_replicas
 
     async def open(self) -> None:
         """Connect, and find out whether the server sends keyspace events.
@@ -168,7 +170,7 @@ class RedisStore:
         """
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(
-            *(options, self._loop, wake_channel(self._settings.client_id)),
+            *(options, self.event_loop, wake_channel(self.settings.client_id)),
             *(self._finder, self._message, self._wake_all),
         )
         if needed:
@@ -191,18 +193,15 @@ class RedisStore:
         if self._listener is not None:
             self._listener.start()
 
-    def on_failover(self, renew_all: Callable[[], object]) -> bool:
-        # A cluster needs no notice: its former primary redirects every call.
-        if self._finder is None:
-            return False
+    def on_failover(self, renew_all: Callable[[], object]) -> None:
+        assert self._finder is not None, "only Sentinels tell of a failover"
         self._finder.on_switch(renew_all)
-        return True
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         if isinstance(resource, SetMember):
             return self._sets.step(resource, command)
         keys = self._keys_of(resource)
-        script, args = encode(keys, command, self._settings.client_id)
+        script, args = encode(keys, command, self.settings.client_id)
         decode = partial(self._decode, keys, command)
         must_go = isinstance(command, Release | Withdraw)
         if self._replicas is None or not may_grant(command):
@@ -223,7 +222,7 @@ class RedisStore:
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         seen: set[Resource] = set()
-        prefix = self._settings.prefix
+        prefix = self.settings.prefix
         for send in self._endpoint.servers().values():
             async for found in scan_server(send, prefix, resource_type):
                 new = found - seen
@@ -244,7 +243,7 @@ class RedisStore:
     def occupations(
         self, pending: str, using: str, ages: ExpiryAges
     ) -> RedisOccupancyStore:
-        prefix = self._settings.prefix
+        prefix = self.settings.prefix
         return RedisOccupancyStore(
             self._endpoint,
             self._replicas,
@@ -259,7 +258,7 @@ class RedisStore:
             yield Finding("renewal", "on the event loop", meaning, "note")
         servers = self._endpoint.servers()
         for where, send in servers.items():
-            found = examine(send, self._loop.clock)
+            found = examine(send, self.event_loop.clock)
             if len(servers) > 1:
                 found = findings_at(where, found)
             async for finding in found:
@@ -270,9 +269,9 @@ class RedisStore:
 
     def renewer(self) -> RedisRenewer:
         channel = self._factory.renewal_channel(
-            *(self._options, self._loop, self._endpoint, self._finder)
+            *(self._options, self.event_loop, self._endpoint, self._finder)
         )
-        return RedisRenewer(channel, self._settings)
+        return RedisRenewer(channel, self.settings)
 
     async def aclose(self) -> None:
         """Wait for outstanding replies, one second at most, and close everything."""
@@ -294,13 +293,13 @@ class RedisStore:
         if not tickets:
             return
         # The mode names the queue entry, which `keep` leaves: either mode will do.
-        command = Withdraw(self._settings.client_id, Mode.READ, tickets, keep=True)
+        command = Withdraw(self.settings.client_id, Mode.READ, tickets, keep=True)
         self.step(resource, command).log_failure()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, woken, pushed = decode_step(command, raw)
         if woken:  # a script sends no message to the client that called it
-            self._wake(keys.resource, 0.0, pushed)
+            self.wake(keys.resource, 0.0, pushed)
         for answer in reply.then if type(reply) is Released else (reply,):
             # A foreign holder publishes no message when it leaves, and only the client
             # that is next has to know (test_a_waiter_for_a_foreign_holder).
@@ -439,7 +438,7 @@ async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str]
     return flags if "K" in flags else frozenset()
 
 
-class RedisRenewer:
+class RedisRenewer(RenewerBase):
     """Renews a batch of grants over ``channel``: one script per grant, in one write."""
 
     def __init__(self, channel: RenewalChannel, settings: StoreSettings) -> None:

@@ -25,11 +25,7 @@ from aiorwlock_remote.backends.sqlite.sqlite_file import (
     retry_while_busy,
     sync_level_for,
 )
-from aiorwlock_remote.cas.renewer import (
-    CallbackThread,
-    RowRenewer,
-    RowsApartRenewer,
-)
+from aiorwlock_remote.cas.renewer import RowRenewer, RowsApartRenewer
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, MutexRecord
@@ -64,6 +60,8 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
+    CallbackThread,
+    Capability,
     Clock,
     EventLoop,
     Snapshot,
@@ -234,8 +232,8 @@ class SqliteConnection:
 class SqliteStore(EmbeddedStore):
     """Store with three connections: for steps, for the watcher, for renewals."""
 
+    capabilities = EmbeddedStore.capabilities | Capability.ROW_LOCKS
     one_lock: bool = True
-    dialect: Dialect = SQLITE
 
     def __init__(
         self,
@@ -258,15 +256,16 @@ class SqliteStore(EmbeddedStore):
         self._new_plan_runner = partial(SqlitePlanRunner, table_file, loop)
         self._rows = self._new_plan_runner()
 
-    def expect_row_renewals(self) -> None:
-        """Do nothing: the file is opened in no time."""
+    @property
+    def dialect(self) -> Dialect:
+        return SQLITE
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         return self._rows.carry(plan)
 
     def renewer(self) -> RowsApartRenewer:
         runner = self._new_plan_runner()
-        thread = CallbackThread(self._loop.clock)
+        thread = CallbackThread(self.event_loop.clock)
         rows = RowRenewer(thread, runner.carry_blocking, runner.close)
         return RowsApartRenewer(super().renewer(), rows)
 

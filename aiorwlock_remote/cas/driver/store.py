@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -20,7 +20,8 @@ from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
 from aiorwlock_remote._util.threads import run_blocking
-from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
+from aiorwlock_remote.cas.backoff import Later
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
@@ -34,15 +35,10 @@ from aiorwlock_remote.cas.driver.pool import (
     Driver,
     not_connected,
 )
-from aiorwlock_remote.cas.renewer import (
-    CallbackThread,
-    CasRenewer,
-    RowRenewer,
-    RowsApartRenewer,
-    TwoLaneRenewer,
-    wake_no_client,
-)
+from aiorwlock_remote.cas.port import CasStore, StoredState, StoredStates
+from aiorwlock_remote.cas.renewer import RowRenewer, RowsApartRenewer, TwoLaneRenewer
 from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.cas.stepper import CasStepper, WakeClients
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
     TableCas,
@@ -53,10 +49,11 @@ from aiorwlock_remote.cas.table_cas import (
 )
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
+    CallbackThread,
     Capability,
     Clock,
     EventLoop,
@@ -132,7 +129,7 @@ class RenewalLoop(Generic[C]):
         self.loop.tell(pending.set_result, None)
 
 
-class TableStore(CasLockStore):
+class TableStore(CasLockStore, ABC):
     """Base of the stores over the SQL tables ``mutex_locks`` and ``doormans``.
 
     Each step is a swap. Waiting tasks poll by plain reads, unless a subclass wakes
@@ -144,7 +141,12 @@ class TableStore(CasLockStore):
     driver_type: ClassVar[type[Driver[Any]]]
     executor_type: ClassVar[type[DriverExecutor]]
     options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]]
-    capabilities: Capability = CasLockStore.capabilities
+    capabilities: Capability = (
+        CasLockStore.capabilities
+        | Capability.OFF_LOOP_RENEWAL
+        | Capability.PUBLISHED_LAYOUT
+        | Capability.ROW_LOCKS
+    )
 
     def __init__(
         self,
@@ -155,19 +157,18 @@ class TableStore(CasLockStore):
         settings: StoreSettings,
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
-        super().__init__(event_loop, wake, settings)
+        arrivals = ArrivalNotices(settings.client_id)
+        # Those that the database itself sends. A channel's are sent by ``steps``.
+        notifies = Capability.NOTIFIES in self.capabilities
+        self._notified = arrivals if notifies else None
+        cas = TableCas(executor, event_loop.clock, time, self._notified)
+        super().__init__(event_loop, wake, settings, cas, arrivals)
         self._driver = executor.driver
         self._executor = executor
         self._time = time
         self._renewals = renewals
         self._renewed = False
-        # Those that the database itself sends. A channel's are sent by ``_steps``.
-        notifies = Capability.NOTIFIES in self.capabilities
-        self._notified = self._arrivals if notifies else None
         self._row_plans: InFlight = InFlight()
-        self._cas = TableCas(executor, event_loop.clock, time, self._notified)
-        self._steps = TableStepper(self._cas, self.wake_clients, self._call_later)
-        self._watcher = self._poller(self._cas, self._cas.load)
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, event_loop.spawn)
         # Renewals then go through the caller's loop, and are late if that is blocked.
@@ -254,24 +255,18 @@ class TableStore(CasLockStore):
         # Counted over all processes: none of them need run for long.
         if self._purge_due.now():
             self._purger.begin(resource.row)
-        return self._steps.step(resource, command)
+        return super().step(resource, command)
 
-    async def look(self, resource: Resource) -> Snapshot:
-        # After all that was asked before, so that a caller sees its own release.
-        await self._steps.answered(resource)
-        return self._snapshot(resource, await self._cas.load(resource))
+    def stepper(self, cas: CasStore, wakes: WakeClients, later: Later) -> CasStepper:
+        return TableStepper(cas, wakes, later)
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def stored(self, resource_type: str | None) -> StoredStates:
+        del resource_type
         last = "", 0
         while rows := await self._executor.page(*last):
             last = rows[-1][:2]
             for kind, number, found in rows:
-                resource = self._wanted(kind, number, resource_type)
-                if resource is None:
-                    continue
-                snapshot = self._shown(resource, partial(state_of, found))
-                if snapshot is not None:
-                    yield snapshot
+                yield resource_from_row(kind, number), partial(state_of, found)
 
     @abstractmethod
     def examine(self) -> AsyncIterator[Finding]:
@@ -297,14 +292,14 @@ class TableStore(CasLockStore):
 
     def renewer(self) -> RowsApartRenewer:
         renewals, self._renewed = self._renewals, True
-        clock = self._event_loop.clock
+        clock = self.event_loop.clock
         slow_thread, row_thread = CallbackThread(clock), CallbackThread(clock)
         row_source: ConnectionSource[Any]
         if isinstance(renewals, BorrowedConnections):
             thread, close, ready = CallbackThread(clock), None, None
-            loop = OtherThreadLoop(self._event_loop, thread)
-            slow_loop = OtherThreadLoop(self._event_loop, slow_thread)
-            row_loop = OtherThreadLoop(self._event_loop, row_thread)
+            loop = OtherThreadLoop(self.event_loop, thread)
+            slow_loop = OtherThreadLoop(self.event_loop, slow_thread)
+            row_loop = OtherThreadLoop(self.event_loop, row_thread)
             row_source = renewals
             fast = self._renewal_cas(thread, loop, renewals)
             slow = self._renewal_cas(slow_thread, slow_loop, renewals)
@@ -327,8 +322,8 @@ class TableStore(CasLockStore):
             slow.patience = min(MAX_ROW_WAIT, max(MIN_ROW_WAIT, share))
 
         locks = TwoLaneRenewer(
-            self._renewer_of(thread, fast, close=close, ready=ready),
-            self._renewer_of(slow_thread, slow, fit=set_patience),
+            self.renewer_over(fast, thread, close, ready),
+            self.renewer_over(slow, slow_thread, fit=set_patience),
             clock,
         )
         rows = self.executor_type(row_loop, row_source, self._driver)
@@ -336,9 +331,9 @@ class TableStore(CasLockStore):
         return RowsApartRenewer(locks, RowRenewer(row_thread, carry))
 
     async def aclose(self) -> None:
-        self._watcher.close()
+        self.poller.close()
         await self._purger.end()
-        await self._wait_idle()
+        await super().aclose()
         with anyio.CancelScope(shield=True):
             await self._row_plans.wait_closed()
             # A renewer that was handed out closes the loop itself.
@@ -353,28 +348,14 @@ class TableStore(CasLockStore):
         executor = BatchingExecutor(send, thread.call_soon)
         return TableCas(executor, thread.clock, self._time, self._notified)
 
-    def _renewer_of(
-        self,
-        thread: CallbackThread,
-        cas: TableCas,
-        *,
-        close: Callable[[], object] | None = None,
-        ready: Callable[[], Pending[None]] | None = None,
-        fit: Callable[[int, float], object] | None = None,
-    ) -> CasRenewer:
-        steps = TableStepper(cas, wake_no_client, thread.later)
-        saw = partial(self._event_loop.call_soon, self._saw)
-        known = self._steps.known
-        return CasRenewer(thread, steps, known, saw, close, ready, fit)
-
-    def _shown_by(self, state: StoredState) -> int | None:
+    def shown_by(self, state: StoredState) -> int | None:
         mark: VersionMark = state.mark
         return mark.now
 
-    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
+    def snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         now: int = state.mark.now
         return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)
 
     async def _purge(self, after: Key) -> Key | None:
-        memory = max(MIN_FENCE_MEMORY, self._settings.fence_memory)
+        memory = max(MIN_FENCE_MEMORY, self.settings.fence_memory)
         return await self.forget(memory, after)

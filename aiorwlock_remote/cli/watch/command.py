@@ -9,16 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Self
 
 import anyio
 import click
 
 from aiorwlock_remote import (
     BackendError,
-    BackendUnavailable,
     ConfigurationError,
     LockInfo,
     Locks,
@@ -41,7 +39,7 @@ from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState
 from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.locks.changes import Change, pause
+from aiorwlock_remote.locks.changes import Change, StoreScanner, pause
 
 MIN_INTERVAL = 0.2
 PIPE_RETRY_INTERVAL = 0.05
@@ -50,51 +48,23 @@ PIPE_RETRY_INTERVAL = 0.05
 # ------------------------------------------------------------------- scan and show
 
 
-class StoreScanner:
-    """Lists a store's resources; connects anew if the file at its URL was replaced."""
+class FileScanner(StoreScanner):
+    """Scanner of the store at a URL; connects anew if the file there was replaced."""
 
     def __init__(self, url: str, resource_type: str | None = None) -> None:
+        super().__init__(connect(url), resource_type)
         self._url = url
-        self._type = resource_type
-        self._locks: Locks | None = None
         self._file_id: tuple[int, int] | None = None
 
-    async def scan(self) -> list[LockInfo]:
-        """Return the resources held or waited for; raise if the store fails."""
-        locks = await self.open()
-        async with aclosing(locks.list(self._type)) as listed:
-            found = [seen async for seen in listed]
-        return sorted(found, key=lambda seen: seen.target.label)
-
     async def open(self) -> Locks:
-        """Return the ``Locks`` of the store that is at the URL now."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
         file_id = _file_id(store_url(self._url, must_be_used=True))
         if file_id != self._file_id:
             await self.aclose()
-        if self._locks is None:
-            self._locks, self._file_id = await connect(self._url), file_id
-        return self._locks
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        """End the grants of the holders in ``seen``; return how many were ended."""
-        if self._locks is None:
-            raise BackendUnavailable(what="no connection to the store")
-        return await self._locks.force_release(seen, reason=reason)
-
-    async def aclose(self) -> None:
-        """Close the connection; the next scan opens a new one."""
-        locks, self._locks = self._locks, None
-        if locks is not None:
-            await locks.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        locks, self._file_id = await super().open(), file_id
+        return locks
 
 
 def _file_id(url: str) -> tuple[int, int] | None:
@@ -216,7 +186,7 @@ def watch(
     else:
         title = f"{parse(given)}  {resource_type or ''}".rstrip()
         output = _screen(view, title, every, clock)
-    scanner = StoreScanner(given, resource_type)
+    scanner = FileScanner(given, resource_type)
     return asyncio.run(_watch(scanner, view, output, every, clock))
 
 

@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Protocol, final, runtime_checkable
+from typing import final
 
 import anyio
 from anyio import to_thread
@@ -15,13 +15,10 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import BackendUnavailable, LockError
+from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.integrations._app_locks import on_stop_signal
 from aiorwlock_remote.integrations.board.model import BoardModel, encode
-from aiorwlock_remote.locks.changes import pause
-from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.connect import Connecting
-from aiorwlock_remote.locks.info import LockInfo
+from aiorwlock_remote.locks.changes import StoreScanner, pause
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
@@ -42,67 +39,6 @@ SNAPSHOT_LIFETIME = 10.0
 """Seconds for which newcomers share a first message, followed by what changed since."""
 
 
-@runtime_checkable
-class BoardStore(Protocol):
-    """Interface of a store that a ``Board`` shows."""
-
-    async def scan(self) -> list[LockInfo]:
-        """Return the resources held or waited for; raise ``LockError`` or OSError."""
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        """End the grants of the holders in ``seen``; return how many were ended."""
-
-    async def aclose(self) -> None:
-        """Close the connection; ``scan`` opens a new one."""
-
-
-@final
-class OpenedStore:
-    """A store that the board opens by ``connect(…)`` when it looks, and closes."""
-
-    def __init__(self, connecting: Connecting) -> None:
-        self._connecting = connecting
-        self._locks: Locks | None = None
-
-    async def scan(self) -> list[LockInfo]:
-        if self._locks is None:
-            self._locks = await self._connecting
-        return await listed(self._locks)
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        if self._locks is None:
-            raise BackendUnavailable(what="no connection to the store")
-        return await self._locks.force_release(seen, reason=reason)
-
-    async def aclose(self) -> None:
-        locks, self._locks = self._locks, None
-        if locks is not None:
-            await locks.aclose()
-
-
-@final
-class LentStore:
-    """The open ``Locks`` of an application, which a function returns."""
-
-    def __init__(self, get: Callable[[], Locks]) -> None:
-        self._get = get
-
-    async def scan(self) -> list[LockInfo]:
-        return await listed(self._get())
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        return await self._get().force_release(seen, reason=reason)
-
-    async def aclose(self) -> None:
-        """Leave the ``Locks`` open: it is the application's."""
-
-
-async def listed(locks: Locks) -> list[LockInfo]:
-    """Return all that ``locks.list()`` yields."""
-    async with aclosing(locks.list()) as found:
-        return [info async for info in found]
-
-
 @final
 class Board:
     """Looks at a store while there are viewers, and has messages for each of them.
@@ -118,7 +54,7 @@ class Board:
     - After ``stop`` every stream of messages ends, and new ones end at once.
     """
 
-    def __init__(self, store: BoardStore, *, every: float = 1.0) -> None:
+    def __init__(self, store: StoreScanner, *, every: float = 1.0) -> None:
         """Look at nothing yet.
 
         Args:

@@ -14,13 +14,7 @@ from typing import cast, final
 
 from aiorwlock_remote.core.text import plain, quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
-from aiorwlock_remote.integrations.board.board import (
-    MAX_VIEWERS,
-    Board,
-    BoardStore,
-    LentStore,
-    OpenedStore,
-)
+from aiorwlock_remote.integrations.board.board import MAX_VIEWERS, Board
 from aiorwlock_remote.integrations.board.guard import (
     HEADERS,
     MAX_BODY,
@@ -30,6 +24,7 @@ from aiorwlock_remote.integrations.board.guard import (
     read_break,
 )
 from aiorwlock_remote.integrations.board.model import encode
+from aiorwlock_remote.locks.changes import StoreScanner
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.logs import log_event
@@ -87,7 +82,7 @@ class BoardSite:
 
     def __init__(
         self,
-        store: BoardStore | Connecting | Locks | Callable[[], Locks],
+        store: StoreScanner | Connecting | Locks | Callable[[], Locks],
         *,
         title: str = "",
         every: float = 1.0,
@@ -100,7 +95,7 @@ class BoardSite:
         """
         if isinstance(hosts, str):
             raise ConfigurationError(what="hosts is a list of names", hint='["name"]')
-        self.board: Board = Board(_store(store), every=every)
+        self.board: Board = Board(_scanner(store), every=every)
         self._title = plain(title)
         self._allow_break = allow_break
         self._hosts = hosts
@@ -192,15 +187,13 @@ async def _read(parts: AsyncIterable[bytes], most: int) -> bytes | None:
     return bytes(body)
 
 
-def _store(given: object) -> BoardStore:
-    if isinstance(given, Connecting):
-        return OpenedStore(given)
-    if isinstance(given, Locks):
-        return LentStore(lambda: given)
-    if isinstance(given, BoardStore):
+def _scanner(given: object) -> StoreScanner:
+    if isinstance(given, StoreScanner):
         return given
+    if isinstance(given, Connecting | Locks):
+        return StoreScanner(given)
     if callable(given):
-        return LentStore(cast("Callable[[], Locks]", given))
+        return StoreScanner(cast("Callable[[], Locks]", given))
     raise ConfigurationError(
         what=f"no locks can be shown of {quoted(given)}",
         hint="pass connect(…), or a function that returns the open Locks",

@@ -17,7 +17,7 @@ from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.held import BaseHeld
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import HeldState, Session
-from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
+from aiorwlock_remote.ports import Capability, StoreBase
 from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
 from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
 from aiorwlock_remote.runtime.lease import AcquireRequest
@@ -285,14 +285,15 @@ class RowAcquisition:
 class SessionRowLocks:
     """Makes the row locks of a ``Locks``, in the database of its store."""
 
-    def __init__(self, session: Session, store: SupportsRowLocks) -> None:
+    def __init__(self, session: Session, store: StoreBase) -> None:
         self._session = session
         expect_renewals = store.expect_row_renewals
         self._acquirer = RowAcquirer(
             session.client, store, expect_renewals=expect_renewals
         )
         self._dialect = store.dialect
-        self._notifies = store if isinstance(store, NotifiesRowReleases) else None
+        notifies = Capability.ROW_RELEASES in store.capabilities
+        self._watch_row = store.watch_row if notifies else None
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
         """Return the lock of the row of ``table`` with this key; no I/O.
@@ -301,7 +302,7 @@ class SessionRowLocks:
         """
         sql = RowSql(table, key, self._dialect)
         watch = None
-        if self._notifies is not None:
-            watch = partial(self._notifies.watch_row, sql.table, str(key))
+        if self._watch_row is not None:
+            watch = partial(self._watch_row, sql.table, str(key))
         row = RowTarget.of(sql, str(key), sql, lease, watch=watch)
         return RowLock(self._session, self._acquirer, row)

@@ -7,6 +7,7 @@ which knows the published mutex record and nothing else.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,7 @@ from aiorwlock_remote.ports import (
     Backend,
     Capability,
     EventLoop,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -87,7 +88,10 @@ class Harness(ABC):
 
     Attributes:
         capabilities: What the store must declare; decides which cases apply.
-        has_foreigner: Whether its ``Location``s have a ``foreigner``: a program without
+        slowness: Factor by which an object's ``patience``, ``answers_in``, ``kept`` and
+            ``short`` are longer than its class says, for a slow machine; by default the
+            environment variable ``RWLOCK_SLOWNESS``, or 1.
+        has_foreigner: Whether its locations have a ``foreigner``: a program without
             this library that writes the published mutex record itself. True if the
             capabilities include ``PUBLISHED_LAYOUT``.
         patience: Seconds that a case waits for a promised event before it fails.
@@ -98,6 +102,8 @@ class Harness(ABC):
         each_phase_reads_the_clock: Whether a phase that begins while the resource is
             held or waited for has a fence by the store's clock; if not, its fence is
             the previous one plus one.
+        counts_fences: Whether fences are no times, but numbers that the server counts
+            over all resources, as a revision that no failover sets back.
         grants_more: Seconds by which a lease in the store may end later than asked for.
         has_semaphores: Whether the store carries out the requests of a semaphore.
         garbage: Number of objects that one acquire and release may leave to Python's
@@ -105,6 +111,7 @@ class Harness(ABC):
     """
 
     capabilities: ClassVar[Capability]
+    slowness: ClassVar[float] = float(os.environ.get("RWLOCK_SLOWNESS", "1"))
     has_foreigner: ClassVar[bool] = False
     patience: ClassVar[float] = 45.0
     answers_in: ClassVar[float] = 0.05
@@ -112,9 +119,14 @@ class Harness(ABC):
     short: ClassVar[float] = 0.3
     remembers_fence: ClassVar[bool] = True
     each_phase_reads_the_clock: ClassVar[bool] = True
+    counts_fences: ClassVar[bool] = False
     grants_more: ClassVar[float] = 0.0
     has_semaphores: ClassVar[bool] = True
     garbage: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        for name in ("patience", "answers_in", "kept", "short"):
+            setattr(self, name, self.slowness * getattr(self, name))
 
     @abstractmethod
     def fresh(self, folder: Path) -> StoreLocation:
@@ -169,7 +181,7 @@ async def open_location(
     loop: EventLoop,
     wake: WakeCallback,
     settings: StoreSettings,
-) -> Store:
+) -> StoreBase:
     """Open the store of a location for the event loop ``loop``.
 
     The store calls ``wake`` if a waiter may soon get the resource.

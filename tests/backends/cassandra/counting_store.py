@@ -12,8 +12,13 @@ from aiorwlock_remote.backends.cassandra.table import Table
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.ports import EventLoop, Pending, StoreSettings, WakeCallback
-from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.ports import (
+    EventLoop,
+    Pending,
+    StoreBase,
+    StoreSettings,
+    WakeCallback,
+)
 from tests.servers.fix_cassandra import Keyspace
 
 READS = {"peek", "load", "scan", "read_ballot"}
@@ -32,7 +37,7 @@ class CountingBackend:
 
     async def open(
         self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Port:
+    ) -> StoreBase:
         store = self.store = await self._backend.open(host, wake, settings)
         table: Table = store._table
         request = table.request
@@ -49,13 +54,13 @@ class CountingBackend:
             self.steps += 1
             return step(resource, command)
 
-        tell = store._saw
+        tell = store.saw
 
         def saw(resource: Resource, state: StoredState) -> None:
             self.states_seen += 1
             tell(resource, state)
 
-        store._saw = saw  # type: ignore[method-assign]
+        store.saw = saw  # type: ignore[method-assign]
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
         return store

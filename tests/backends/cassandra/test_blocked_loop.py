@@ -19,7 +19,7 @@ from aiorwlock_remote.backends.cassandra.opening import HEARTBEAT, HEARTBEAT_TIM
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import APPLIED, Request
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas.renewer import CallbackThread
+from aiorwlock_remote.ports import CallbackThread
 from aiorwlock_remote.runtime.event_loop import SystemClock, current_event_loop
 
 pytestmark = [pytest.mark.anyio]

@@ -23,14 +23,12 @@ async def test_a_list_does_not_forget_what_is_waited_for(
     keyspace: Keyspace, counted: CountingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it is: how old a lease is, only whoever saw it before knows."""
-    monkeypatch.setattr(
-        "aiorwlock_remote.backends.cassandra.row_time.MAX_VERSIONS_CACHED", 2
-    )
+    monkeypatch.setattr("aiorwlock_remote.cas.version_clock.MAX_VERSIONS_CACHED", 2)
     async with connect(counted) as locks, connect(keyspace.url) as others:
         order = resource("order", 42)
         store = counted.store
         held = await others.mutex("order", 42).acquire()
-        state = await store._cas.peek(order)
+        state = await store.cas.peek(order)
         version = state.mark.found.version
         seen = store._memory.get(version)
         more = [await others.mutex("other", n).acquire() for n in range(3)]

@@ -9,8 +9,8 @@ import pytest
 from aiorwlock_remote.backends.cassandra import rows as module
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
-from aiorwlock_remote.backends.cassandra.row_time import VersionClock
 from aiorwlock_remote.backends.cassandra.table import Table
+from aiorwlock_remote.cas import VersionClock
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release
@@ -89,7 +89,7 @@ async def test_time_is_right_after_a_change_that_changes_nothing(
 
 async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -> None:
     """Its time goes on from what the row says, not from our wall clock."""
-    memory = VersionClock()
+    memory = VersionClock(table.options.clock_skew)
     cas = CassandraCas(table, current_event_loop(), memory=memory)
     swapping = CasStepper(cas, lambda *_: None)
     assert isinstance(await swapping.step(ORDER, TAKE), Granted)
@@ -101,17 +101,14 @@ async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -
 
 def replace_clock(cas: CassandraCas, ahead: int) -> CassandraCas:
     """The same with a wall clock that is ahead."""
-    host = cas._loop
+    clock = cas.local_clock
 
     class Ahead:
-        now = staticmethod(host.clock.now)
+        now = staticmethod(clock.now)
 
         @staticmethod
         def wall() -> float:
-            return host.clock.wall() + ahead / 1e6
+            return clock.wall() + ahead / 1e6
 
-    class Elsewhere:
-        clock = Ahead()
-
-    cas._loop = Elsewhere()  # type: ignore[assignment]
+    cas.local_clock = Ahead()
     return cas

@@ -20,7 +20,7 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Store
+from aiorwlock_remote.ports import StoreBase
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.backends.mariadb.products import kill, product_of, sessions, waiting
@@ -118,7 +118,7 @@ async def test_a_connection_that_ends_in_the_middle_of_a_step(
             assert run(db_tables, SEATS) == []
 
 
-async def tried(store: Store, command: Command) -> None:
+async def tried(store: StoreBase, command: Command) -> None:
     with suppress(BackendUnavailable):
         await store.step(ORDER, command)
 
@@ -131,7 +131,7 @@ async def ended(proxy: Proxy, connections: int) -> bool:
     return proxy.ended >= connections
 
 
-async def refused(store: Store, command: Command) -> None:
+async def refused(store: StoreBase, command: Command) -> None:
     with pytest.raises(BackendUnavailable):
         await store.step(ORDER, command)
 

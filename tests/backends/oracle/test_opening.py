@@ -19,7 +19,6 @@ from aiorwlock_remote import (
 from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.backends.oracle.driver import check_version
 from aiorwlock_remote.backends.oracle.statements import statements_of
-from aiorwlock_remote.ports import Diagnosable
 from tests.backends.oracle.programs import run
 from tests.cas.open_stores import opened
 from tests.servers.oracle.client import OracleDouble, OracleUser
@@ -167,7 +166,6 @@ async def test_opening_writes_nothing(user: OracleUser) -> None:
 
 async def test_the_report_of_doctor(user: OracleUser) -> None:
     async with opened(user.url) as store:
-        assert isinstance(store, Diagnosable)
         found = {finding.name: finding async for finding in store.examine()}
     assert found["server"].value.startswith("Oracle Database 19")
     assert set(found) == {"server", "tables", "clock"}

@@ -19,7 +19,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.ports import Store
+from aiorwlock_remote.ports import StoreBase
 from tests.backends.oracle.programs import run
 from tests.cas.open_stores import LEASE, ORDER, opened
 from tests.servers.oracle.client import OracleUser
@@ -27,7 +27,7 @@ from tests.servers.oracle.client import OracleUser
 pytestmark = pytest.mark.asyncio
 
 
-async def enter(store: Store, count: int) -> list[str]:
+async def enter(store: StoreBase, count: int) -> list[str]:
     """So many readers at once; their tickets."""
     claims = tuple(Claim(token_hex(16), LEASE) for _ in range(count))
     reply = await store.step(ORDER, Acquire(claims, Mode.READ, client_id="g"))
@@ -35,7 +35,7 @@ async def enter(store: Store, count: int) -> list[str]:
     return [claim.ticket for claim in claims]
 
 
-async def filled(store: Store) -> list[str]:
+async def filled(store: StoreBase) -> list[str]:
     """As many sessions as the limit allows."""
     tickets: list[str] = []
     for count in (50, 5, 1):

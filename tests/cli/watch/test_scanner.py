@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import ConfigurationError, connect
-from aiorwlock_remote.cli.watch.command import StoreScanner
+from aiorwlock_remote.cli.watch.command import FileScanner
 from tests.cli.fix_cli import Store
 from tests.conformance.stores.files import PlainFiles
 from tests.conformance.stores.sqlite import PlainSqlite
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(folder.as_uri(), PlainFiles(folder))
 
 
-async def seen(scanner: StoreScanner) -> list[str]:
+async def seen(scanner: FileScanner) -> list[str]:
     return [one.target.label for one in await scanner.scan()]
 
 
@@ -40,8 +40,8 @@ def left(place: Store) -> Store:
 
 async def test_the_scanner_sees_what_ls_lists(left: Store) -> None:
     async with (
-        StoreScanner(left.url, None) as scanner,
-        StoreScanner(left.url, "order") as orders,
+        FileScanner(left.url, None) as scanner,
+        FileScanner(left.url, "order") as orders,
     ):
         assert await seen(scanner) == ["order/1", "order/2", "other/1"]
         assert await seen(orders) == ["order/1", "order/2"]
@@ -49,7 +49,7 @@ async def test_the_scanner_sees_what_ls_lists(left: Store) -> None:
 
 
 async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) -> None:
-    async with StoreScanner(left.url, "order") as scanner:
+    async with FileScanner(left.url, "order") as scanner:
         assert len(await seen(scanner)) == 2
         (tmp_path / "there").rename(tmp_path / "away")
         for _ in range(2):
@@ -63,7 +63,7 @@ async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) ->
 async def test_a_store_put_in_place_of_another_is_what_is_seen(
     left: Store, tmp_path: Path
 ) -> None:
-    async with StoreScanner(left.url, None) as scanner:
+    async with FileScanner(left.url, None) as scanner:
         assert len(await seen(scanner)) == 3
         (tmp_path / "there").rename(tmp_path / "away")
         (tmp_path / "there").mkdir()

@@ -22,6 +22,7 @@ class CassandraHarness(Harness):
         | Capability.MANY_HOSTS
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.HINTS
     )
     has_foreigner = True
     answers_in = 0.5

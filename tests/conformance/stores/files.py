@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import (
     ForeignClient,
     Harness,
@@ -16,7 +17,7 @@ from tests.conformance.stores.sqlite import SqliteHarness
 class FileHarness(Harness):
     """``file:///``, a directory for each test."""
 
-    capabilities = SqliteHarness.capabilities
+    capabilities = SqliteHarness.capabilities & ~Capability.ROW_LOCKS
     has_foreigner = True
 
     def fresh(self, folder: Path) -> StoreLocation:

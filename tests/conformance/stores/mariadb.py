@@ -20,6 +20,9 @@ class MariadbHarness(Harness):
         | Capability.MANY_HOSTS
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.HINTS
+        | Capability.ROW_LOCKS
+        | Capability.TRANSACTIONS
     )
     has_foreigner = True
     answers_in = 0.5

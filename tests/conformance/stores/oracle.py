@@ -13,7 +13,7 @@ from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
-    Store,
+    StoreBase,
     StoreSettings,
     WakeCallback,
 )
@@ -32,6 +32,8 @@ class OracleHarness(Harness):
         | Capability.MANY_HOSTS
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.HINTS
+        | Capability.ROW_LOCKS
     )
     has_foreigner = True
     answers_in = 0.5
@@ -78,7 +80,7 @@ class PoolEach:
 
     async def open(
         self, host: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Store:
+    ) -> StoreBase:
         """Open a store with its own pool."""
         pool = oracledb.create_pool_async(**self._login, min=2, max=4)
         try:

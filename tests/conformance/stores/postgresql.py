@@ -28,6 +28,10 @@ class PostgresqlHarness(Harness):
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
         | Capability.PUSHES
+        | Capability.HINTS
+        | Capability.ROW_LOCKS
+        | Capability.ROW_RELEASES
+        | Capability.TRANSACTIONS
     )
     has_foreigner = True
     answers_in = 0.5

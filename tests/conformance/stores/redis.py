@@ -30,6 +30,10 @@ class RedisHarness(Harness):
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
         | Capability.PUSHES
+        | Capability.REPLICAS
+        | Capability.MUTEX_SETS
+        | Capability.KEY_PAIRS
+        | Capability.OCCUPANCY
     )
     has_foreigner = True
     server: ClassVar[RedisServer]
@@ -68,6 +72,7 @@ class LoopBoundHarness(ClientHarness):
 class SentinelHarness(RedisHarness):
     """``redis+sentinel://``: the foreigner goes to the primary. ``group`` as above."""
 
+    capabilities = RedisHarness.capabilities | Capability.FAILS_OVER
     group: ClassVar[SentinelGroup]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file

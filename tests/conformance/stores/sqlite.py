@@ -22,6 +22,7 @@ class SqliteHarness(Harness):
         | Capability.NOTIFIES
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.ROW_LOCKS
     )
     has_foreigner = True
 

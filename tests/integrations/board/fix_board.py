@@ -8,11 +8,12 @@ from collections.abc import Callable
 import anyio
 
 from aiorwlock_remote import LockInfo
+from aiorwlock_remote.locks.changes import StoreScanner
 
 TIMEOUT = 20.0
 
 
-class FakeStore:
+class FakeStore(StoreScanner):
     """A store whose locks and failures a test sets; it counts the looks."""
 
     def __init__(self, *found: LockInfo) -> None:

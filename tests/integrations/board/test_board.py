@@ -16,7 +16,8 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.integrations.board import board as boards
-from aiorwlock_remote.integrations.board.board import Board, LentStore, OpenedStore
+from aiorwlock_remote.integrations.board.board import Board
+from aiorwlock_remote.locks.changes import StoreScanner
 from tests.cli.watch.fix_watch import holder, order
 from tests.integrations.board.fix_board import TIMEOUT, FakeStore, until
 
@@ -267,7 +268,7 @@ async def test_ending_a_grant_ends_the_one_that_was_seen() -> None:
 
 
 async def test_a_store_that_is_opened_for_the_page() -> None:
-    store = OpenedStore(connect("memory://opened"))
+    store = StoreScanner(connect("memory://opened"))
     with pytest.raises(BackendUnavailable):
         await store.force_release(order(1, holder()), "why")
     for _ in range(2):
@@ -278,7 +279,7 @@ async def test_a_store_that_is_opened_for_the_page() -> None:
 
 async def test_a_store_that_is_lent_stays_open() -> None:
     async with connect("memory://lent") as locks, locks.mutex("order", 1):
-        store = LentStore(lambda: locks)
+        store = StoreScanner(lambda: locks)
         (seen,) = await store.scan()
         await store.aclose()
         assert seen.target.label == "order/1"

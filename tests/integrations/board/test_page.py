@@ -18,8 +18,8 @@ import uvicorn
 from aiorwlock_remote import LockInfo, Locks, connect
 from aiorwlock_remote.integrations.board import site as sites
 from aiorwlock_remote.integrations.board.asgi import asgi_app
-from aiorwlock_remote.integrations.board.board import BoardStore
 from aiorwlock_remote.integrations.board.site import BoardSite
+from aiorwlock_remote.locks.changes import StoreScanner
 from aiorwlock_remote.locks.connect import Connecting
 from tests.cli.fix_cli import TIMEOUT, Store
 from tests.cli.watch.fix_watch import holder, order
@@ -39,7 +39,7 @@ EVIL = "<img src=x onerror=hacked=1><script>hacked=1</script>"
 @contextmanager
 def served(
     tab: Page,
-    store: BoardStore | Connecting,
+    store: StoreScanner | Connecting,
     **options: Any,  # noqa: ANN401
 ) -> Iterator[str]:
     """The page of a store."""

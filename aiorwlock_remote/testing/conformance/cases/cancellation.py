@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import anyio
@@ -144,18 +145,23 @@ class CancellationCases(Cases):
             await self.enter_and_leave(self.locks.mutex("order", 2).acquire(timeout=0))
 
 
+def native_loops() -> list[Any]:
+    """Return asyncio's own event loop and, if uvloop is installed, that, as parameters
+    of ``anyio_backend``.
+    """
+    return [
+        pytest.param(("asyncio", {"use_uvloop": uses_uvloop}), id=name)
+        for name, uses_uvloop in (("asyncio", False), ("uvloop", True))
+        if find_spec(name)
+    ]
+
+
 class NativeCancellationCases(Cases):
     """Cancellation by ``Task.cancel()`` or asyncio's timeouts leaves nothing held."""
 
     pytestmark: ClassVar[Any] = [
         pytest.mark.anyio,
-        pytest.mark.parametrize(
-            "anyio_backend",
-            [
-                pytest.param(("asyncio", {"use_uvloop": False}), id="asyncio"),
-                pytest.param(("asyncio", {"use_uvloop": True}), id="uvloop"),
-            ],
-        ),
+        pytest.mark.parametrize("anyio_backend", native_loops()),
     ]
 
     @pytest.mark.parametrize("times", [1, 2, 5])

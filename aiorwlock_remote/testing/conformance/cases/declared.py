@@ -5,23 +5,28 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
-from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    StoreBase,
+    StoreSettings,
+    WakeCallback,
+)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.waiting import MIN_POLL_INTERVAL
 from aiorwlock_remote.testing.conformance.harness import StoreLocation, open_location
 
 
 class Probe:
-    """Backend for ``connect``; ``opened`` lists the ``Store`` objects it opened."""
+    """Backend for ``connect``; ``opened`` lists the ``StoreBase`` objects it opened."""
 
     def __init__(self, site: StoreLocation) -> None:
-        self.opened: list[Port] = []
+        self.opened: list[StoreBase] = []
         self._site = site
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> Port:
+    ) -> StoreBase:
         store = await open_location(self._site, loop, wake, settings)
         self.opened.append(store)
         return store

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from aiorwlock_remote.backends.cassandra.row_time import (
+from aiorwlock_remote.cas.version_clock import (
     MAX_VERSIONS_CACHED,
     VersionClock,
     WrittenAt,

@@ -14,23 +14,35 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
-from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
-from aiorwlock_remote.core.names import Resource, resource_from_key
-from aiorwlock_remote.core.timing import PollPolicy, micros
-from aiorwlock_remote.core.transition import Step, transition
-from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
+from aiorwlock_remote import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import (
+    Address,
     Capability,
     Clock,
+    Command,
+    Doorman,
     EventLoop,
+    Grant,
+    MutexRecord,
+    NotHeld,
     Pending,
+    PollPolicy,
+    Renew,
     Renewal,
+    Renewed,
+    RenewerBase,
+    Reply,
+    Resource,
     Snapshot,
+    Step,
+    StoreBase,
     StoreSettings,
     WakeCallback,
+    dumps,
+    loads,
+    micros,
+    resource_from_key,
+    transition,
 )
 
 
@@ -86,7 +98,7 @@ class File:
         return loads(kept["record"]), kept["seat"] and MutexRecord(*kept["seat"])
 
 
-class JsonFileStore:
+class JsonFileStore(StoreBase):
     """The store in the event loop; no method blocks."""
 
     capabilities = Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
@@ -95,10 +107,8 @@ class JsonFileStore:
     def __init__(
         self, file: File, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> None:
+        super().__init__(loop, wake, settings)
         self._file = file
-        self._loop = loop
-        self._wake = wake
-        self._client_id = settings.client_id
         # One thread, so the steps keep their order.
         self._thread = ThreadPoolExecutor(1)
 
@@ -108,17 +118,11 @@ class JsonFileStore:
 
         def answered(step: Step) -> None:
             reply.set_result(step.reply)
-            if self._client_id in step.wakes:  # this process is next
-                self._wake(resource, 0.0)
+            if self.settings.client_id in step.wakes:  # this process is next
+                self.wake(resource, 0.0)
 
         self._in_thread(lambda: self._file.step(resource, command), answered, reply)
         return reply
-
-    def watch(self, resource: Resource) -> None:
-        """Do nothing; a store with messages subscribes here, and looks once."""
-
-    def unwatch(self, resource: Resource) -> None:
-        """Do nothing; a store with messages unsubscribes here."""
 
     async def look(self, resource: Resource) -> Snapshot:
         """Return the current state of a resource."""
@@ -156,16 +160,16 @@ class JsonFileStore:
                 result = work()
             except OSError as exc:
                 lost = BackendUnavailable(what=str(exc))
-                self._loop.call_soon(pending.set_exception, lost)
+                self.event_loop.call_soon(pending.set_exception, lost)
             except Exception as exc:  # noqa: BLE001 - raised by ``await pending``
-                self._loop.call_soon(pending.set_exception, exc)
+                self.event_loop.call_soon(pending.set_exception, exc)
             else:
-                self._loop.call_soon(answered, result)
+                self.event_loop.call_soon(answered, result)
 
         self._thread.submit(run)
 
 
-class JsonFileRenewer:
+class JsonFileRenewer(RenewerBase):
     """Renewals, which block; called in the keeper's thread."""
 
     def __init__(self, file: File) -> None:
@@ -185,9 +189,6 @@ class JsonFileRenewer:
             outcomes += reply.outcomes
         return outcomes
 
-    def close(self) -> None:
-        """Do nothing, as no connection was opened."""
-
 
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
@@ -198,6 +199,6 @@ async def open_store(
         raise ConfigurationError(what="jsonfile needs the path of a file")
     path = Path(address.path.removeprefix("/"))
     store = JsonFileStore(File(path, loop.clock), loop, wake, settings)
-    async for _ in store.scan(None):  # fail now if the file cannot be read
-        break
+    async for _ in store.scan(None):
+        """Fail now if the file cannot be read."""
     return store

@@ -1,5 +1,8 @@
 """The time of one resource, computed without asking any server's clock.
 
+For stores that have no clock in their step, or whose clocks differ: Cassandra, and any
+store that only compares and sets.
+
 Each row has a *frame* of its own, in which the times of its record are counted. A row
 says what the frame's time was when the row was written (``frame``), and what the
 writer's wall clock showed then (``wall``). A reader knows two lower bounds of how long
@@ -20,16 +23,20 @@ just started, such as a job after a crash: for it a lease ends ``skew`` later.
 
 (``max(frame + since seen, wall - skew)``, with the result as the next ``frame``, would
 not do: two processes whose wall clocks differ would count one lease from different
-beginnings. ``tests/backends/cassandra/test_row_time.py`` finds two holders.)
+beginnings. ``tests/cas/test_version_clock.py`` finds two holders.)
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from uuid import UUID
+from collections.abc import Hashable
 
 from aiorwlock_remote._util.native import Lock
+from aiorwlock_remote.cas.port import StepTimes
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.value import value
+from aiorwlock_remote.ports import Clock
 
 MAX_VERSIONS_CACHED = 4096
 
@@ -52,28 +59,66 @@ class WrittenAt:
 class VersionClock:
     """Thread-safe cache: when each version of a row was written and first seen here.
 
-    If the cache is full, the versions that were not requested for the longest time go.
+    One object serves all ``CasStore`` objects of a ``Locks``. If the cache is full, the
+    versions that were not requested for the longest time go.
+
+    A row stores two times of its last write, in microseconds: ``frame``, which is
+    ``StepTimes.now`` of that step, and ``wall``, which is its ``StepTimes.wall``.
     """
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        # By number: a UUID is hashed by Python code.
-        self._written: OrderedDict[int, WrittenAt] = OrderedDict()
+    def __init__(self, clock_skew: float = math.inf) -> None:
+        """Create an empty cache.
 
-    def get(self, version: UUID) -> WrittenAt | None:
+        Args:
+            clock_skew: Seconds by which the wall clocks of two processes may differ; if
+                infinite, wall clocks do not count.
+        """
+        self._skew = micros(clock_skew) if clock_skew < math.inf else None
+        self._lock = Lock()
+        self._written: OrderedDict[Hashable, WrittenAt] = OrderedDict()
+
+    def times(
+        self, version: Hashable, frame: int, wall: int, clock: Clock
+    ) -> StepTimes:
+        """Return the times of a step from a row, without a floor for its fence.
+
+        Args:
+            version: The row's version, which no other row ever has; None: there is no
+                row.
+            frame: The row's time when the version was written, as stored.
+            wall: The writer's wall clock at that moment, as stored.
+            clock: The local clock.
+        """
+        at, ours = micros(clock.now()), micros(clock.wall())
+        if version is None:
+            return StepTimes(ours, 0, ours, at)  # a new frame starts at our wall clock
+        # A version that was forgotten counts as if it was seen just now.
+        written = self.get(version) or WrittenAt(frame, wall, at)
+        return StepTimes(earliest_now(written, at, ours, self._skew), 0, ours, at)
+
+    def read(self, version: Hashable, frame: int, wall: int, clock: Clock) -> None:
+        """Note that a version was read now; ``frame`` and ``wall`` as stored."""
+        self.add(version, WrittenAt(frame, wall, micros(clock.now())))
+
+    def wrote(self, version: Hashable, times: StepTimes) -> None:
+        """Note that a version is written by a step with these times."""
+        # From before it is sent, as the holder counts its lease from then.
+        self.add(version, WrittenAt(times.now, times.wall, times.sent))
+
+    def get(self, version: Hashable) -> WrittenAt | None:
         """Return when a version was written and seen; None if it is not cached."""
         with self._lock:
-            written = self._written.get(version.int)
+            written = self._written.get(version)
             if written is not None:
-                self._written.move_to_end(version.int)
+                self._written.move_to_end(version)
             return written
 
-    def add(self, version: UUID, written: WrittenAt) -> None:
+    def add(self, version: Hashable, written: WrittenAt) -> None:
         """Add a version to the cache; do nothing if it is there already."""
         # A later time would make the version look younger than it is known to be, and
         # a lease end later.
         with self._lock:
-            self._written.setdefault(version.int, written)
+            self._written.setdefault(version, written)
             if len(self._written) > MAX_VERSIONS_CACHED:
                 self._written.popitem(last=False)
 
