@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, LockError
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.mutex_set import Taken, TakeReplies, TakeRequest
 from aiorwlock_remote.locks import recipe_factories
 from aiorwlock_remote.ports.recipes import MutexSetMembers
@@ -55,11 +56,11 @@ class Unheard:
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
-    ) -> Pending[None]:
+    ) -> Pending[Reply]:
         if set(tickets) <= self._withdrawn:
             return self._withdraw(places, tickets, lease)
         self._withdrawn.update(tickets)
-        refused: Pending[None] = Pending()
+        refused: Pending[Reply] = Pending()
         refused.set_exception(BackendUnavailable(what="refused"))
         return refused
 
