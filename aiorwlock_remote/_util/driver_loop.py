@@ -70,29 +70,44 @@ class DriverLoop(Protocol):
         return
 
 
-class _StartedCoroutine(Coroutine[Any, Any, None]):
+class UncancelledStart(Coroutine[Any, Any, None]):
+    """Runs a coroutine up to its first ``await`` before a cancellation reaches it.
+
+    If a task is cancelled before it begins, asyncio throws the cancellation at a
+    coroutine that has not begun: none of its ``finally`` clauses would run, and a task
+    that waits for its end would wait for ever (programs do cancel
+    ``asyncio.all_tasks()``).
+    """
+
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
+        self._begun = False
         self._awaited: object = None
-        self.ended: bool = False
+
+    def begin(self) -> bool:
+        """Run up to the first ``await`` now; return False if the coroutine ended."""
+        self._begun = True
         try:
-            self._awaited = coroutine.send(None)
+            self._awaited = self._coroutine.send(None)
         except StopIteration:
-            self.ended = True
+            return False
+        return True
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
         # The loop's first ``send`` gets what the coroutine already waits for. All later
         # ones are the coroutine's own.
-        del value
-        self._pass_on()
-        return self._awaited
+        self.send = self._coroutine.send  # type: ignore[method-assign,assignment]
+        if self._begun:
+            return self._awaited
+        self._begun = True
+        return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
-        self._pass_on()
-        return self._coroutine.throw(*error)
-
-    def _pass_on(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._coroutine.send(None)
         self.send = self._coroutine.send  # type: ignore[method-assign,assignment]
+        return self._coroutine.throw(*error)
 
     def close(self) -> None:
         self._coroutine.close()
@@ -113,8 +128,8 @@ class SameLoop(DriverLoop):
 
     def begin(self, function: Spawned) -> None:
         # A request that begins without a task is sent one turn of the loop earlier.
-        begun = _StartedCoroutine(function())
-        if not begun.ended:
+        begun = UncancelledStart(function())
+        if begun.begin():
             # The loop keeps only weak references to its tasks: without ours the garbage
             # collector could end a request half way.
             task = asyncio.get_running_loop().create_task(begun)

@@ -12,7 +12,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.commands import Acquire, Command
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.timing import pause_behind
+from aiorwlock_remote.core.timing import back_off, pause_behind
 
 IMMEDIATE_RETRIES = 2
 """So many refusals are followed by a new attempt without a pause."""
@@ -49,8 +49,8 @@ def retry_pause(refusals: int, longest: float = MAX_PAUSE) -> float:
     """Return seconds to wait before a retry: 0 after few refusals, later random."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
-    ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
-    return random() * min(longest, ceiling)
+    attempt = refusals - IMMEDIATE_RETRIES
+    return back_off(attempt, random(), first=FIRST_PAUSE, longest=longest)
 
 
 async def retry_on_conflict(

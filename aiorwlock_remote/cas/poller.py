@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from random import uniform
+from random import random
 
 import anyio
 
@@ -16,7 +16,7 @@ from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
-from aiorwlock_remote.core.timing import MICROS, pause_behind
+from aiorwlock_remote.core.timing import MICROS, around, pause_behind
 from aiorwlock_remote.core.transition import next_attempt, peek, turns_ahead
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, WakeCallback
@@ -205,7 +205,7 @@ class StatePoller:
         if self.hints_come:
             watch.pause = self._intervals.hinted
         pause = max(watch.pause, shortest, len(self._watched) / MAX_READS_PER_SECOND)
-        watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
+        watch.due = self._clock.now() + min(aimed, around(pause, random()))
         if self._changed is not None:
             self._changed.set()
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_str, quoted
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError
 
 # The target of a request that takes any free mutex; no mutex has that name.
@@ -35,6 +37,13 @@ class SetMember(Resource):
     @property
     def label(self) -> str:
         return f"{self.type}/{self.id or '(any)'}"
+
+
+@value
+class MemberGrant(Grant):
+    """Grant of a mutex of a set. ``name``: of the mutex, if any would have done."""
+
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,14 @@ def next_poll(
     return poll if retry_after is None else min(poll, retry_after)
 
 
+def around(seconds: float, random: float, part: float = 0.25) -> float:
+    """Return about so many seconds, so that processes do not poll in step.
+
+    ``random``, in [0, 1), chooses from ``seconds`` less or more this ``part``.
+    """
+    return seconds * (1.0 - part + 2.0 * part * random)
+
+
 def back_off(
     attempt: int, random: float, *, first: float = 0.05, longest: float = 1.5
 ) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ _COPY: dict[type, Callable[[Any], Any]] = {}
 
 def _copier(cls: type) -> Callable[[Any], Any]:
     # Generated code copies one in a third of the time of a loop over its fields.
-    names: tuple[str, ...] = getattr(cls, "__slots__")  # noqa: B009 - slots=True
+    names = [one.name for one in fields(cls)]
     lines = "".join(f"    new.{name} = old.{name}\n" for name in names)
     code = f"def copied(old):\n    new = blank(cls)\n{lines}    return new\n"
     known: dict[str, Any] = {"blank": object.__new__, "cls": cls}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from random import uniform
+from random import random
 
 from aiorwlock_remote._util.native import Lock, Thread
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.timing import pause_behind
+from aiorwlock_remote.core.timing import around, pause_behind
 from aiorwlock_remote.core.transition import next_attempt, turns_ahead
 from aiorwlock_remote.embedded.connection import (
     KeptLocked,
@@ -158,7 +158,7 @@ class ChangeWatcher:
             resting = self._watched.keys() <= self._resting.keys()
         self._changing = False
         if not awake:
-            seconds = None if idle else uniform(0.75, 1.25) * pause
+            seconds = None if idle else around(pause, random())
             if self._resting and not idle:
                 left = max(0.0, min(self._resting.values()) - self._clock.now())
                 seconds = left if resting else min(left, seconds or 0.0)

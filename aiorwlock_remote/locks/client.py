@@ -64,8 +64,6 @@ class Locks(TicketCalls, RecipeFactories):
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
-        self.published: TicketCalls = TicketCalls(session)
-        """The six calls of the published design, each with a ticket that you choose."""
 
     def mutex(
         self,
@@ -371,8 +369,8 @@ class Locks(TicketCalls, RecipeFactories):
             if not lease.expired():
                 client.release(lease).log_failure()
         try:
-            for occupancies in self._occupancies.values():
-                await occupancies.aclose()
+            for occupancy in self._occupancy.values():
+                await occupancy.aclose()
         finally:
             # Also after an error or a cancellation above: threads and connections
             # would stay.

@@ -31,7 +31,7 @@ class MutexSetMembers(Protocol):
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
-    ) -> Pending[None]:
+    ) -> Pending[Reply]:
         """Remove this client's queue entries, and release what the tickets hold.
 
         ``places``: targets of the entries (names, or ``ANY_MEMBER``). ``lease``: the

@@ -3,6 +3,9 @@
 For programs that cannot put a lock around every access: a program occupies an object
 before touching it. The first program obtains the object; a program that finds it in use
 gives up at once and learns the user's name.
+
+``Occupied`` is no ``BaseHeld``: that has a ``Locks`` with a lease keeper, whose threads
+a folder or an ORM's table would start for a record that nothing renews.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import platform
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from itertools import count
@@ -43,7 +46,7 @@ from aiorwlock_remote.errors import (
     LossReason,
     NotOwner,
 )
-from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.acquisition import BaseAcquisition, SingleEntry
 from aiorwlock_remote.locks.session import end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import OccupancyStore
@@ -64,10 +67,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
 
 @final
-class Occupancies:
+class Occupancy:
     """Exclusive use of objects, recorded in one store; creating this does no I/O.
 
-    ``async with occupancies.occupy(("book", 42)): …``. An object is named by a pair of
+    ``async with occupancy.occupy(("book", 42)): …``. An object is named by a pair of
     kind and id, or by what the store's library has: a row of SQLAlchemy, a model
     instance of Django.
     """
@@ -99,16 +102,6 @@ class Occupancies:
         self._retries = will_be_closed
         self._closed = False
 
-    def of(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """Return a handle of one object, without I/O and without occupying it.
-
-        Raises:
-            ConfigurationError: ``kind`` or ``object_id`` is not a valid name.
-        """
-        name = object_key(kind, object_id)
-        self.store.check(name)
-        return Occupancy(self, name)
-
     def occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> OccupyAcquisition:
@@ -133,7 +126,9 @@ class Occupancies:
             Closed: the ``Locks`` is closed, forked or of another event loop.
             ConfigurationError: an argument is not valid (raised at once).
         """
-        return self._handle(thing).occupy(timeout, who=who)
+        check_seconds("timeout", timeout)
+        enter = partial(self._enter, self._name(thing), timeout, who)
+        return OccupyAcquisition(enter)
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -143,7 +138,10 @@ class Occupancies:
         ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
         shown. Other errors as ``occupy``.
         """
-        return await self._handle(thing).try_occupy(timeout, who=who)
+        try:
+            return await self.occupy(thing, timeout, who=who)
+        except (LockBusy, LockTimeout):
+            return None
 
     def occupied(
         self,
@@ -205,15 +203,10 @@ class Occupancies:
         Raises:
             BackendError: the store failed.
         """
-        return await self._handle(thing).holders()
-
-    async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return who uses the object that is named ``kind:id`` in the store."""
-        look = partial(self.store.usings, name, "")
+        look = partial(self.store.usings, self._name(thing), "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
-    async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object named ``kind:id`` in the store, as ``occupy`` does."""
+    async def _enter(self, name: str, timeout: float | None, who: str) -> Occupied:
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -285,84 +278,31 @@ class Occupancies:
             log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
         self._left_behind.discard(attempt)
 
-    def _handle(self, thing: object) -> Occupancy:
-        return self.of(*self._name_of(thing))
+    def _name(self, thing: object) -> str:
+        name = object_key(*self._name_of(thing))
+        self.store.check(name)
+        return name
 
 
 @final
-class Occupancy:
-    """Handle of an object that several programs may want to use; tasks may share it."""
-
-    def __init__(self, occupancies: Occupancies, name: str) -> None:
-        self._occupancies = occupancies
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """The object's name in the store: ``kind:id``."""
-        return self._name
-
-    def occupy(
-        self, timeout: float | None = None, *, who: str = ""
-    ) -> OccupyAcquisition:
-        """Return an attempt to use the object alone: ``await`` it, or enter it.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
-        shown. Raises ``LockBusy`` if the object is in use, and what
-        ``Occupancies.occupy`` raises.
-        """
-        check_seconds("timeout", timeout)
-        enter = partial(self._occupancies.enter, self._name, timeout, who)
-        return OccupyAcquisition(enter)
-
-    async def try_occupy(
-        self, timeout: float | None = None, *, who: str = ""
-    ) -> Occupied | None:
-        """Occupy the object; return None if it is in use or not obtained in time.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that others are shown.
-        """
-        try:
-            return await self.occupy(timeout, who=who)
-        except (LockBusy, LockTimeout):
-            return None
-
-    async def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead programs too."""
-        return await self._occupancies.holders_of(self._name)
-
-    def __repr__(self) -> str:
-        return f"<Occupancy {self._name!r}>"
-
-
-@final
-class OccupyAcquisition:
+class OccupyAcquisition(BaseAcquisition["Occupied"]):
     """The result of ``occupy``: ``await`` it for an ``Occupied``, or enter it."""
 
     def __init__(self, occupy: Callable[[], Awaitable[Occupied]]) -> None:
+        super().__init__("occupy(…)", lambda: "occupy(…)")
         self._occupy = occupy
-        self._inside = SingleEntry("occupy(…)", lambda: "occupy(…)")
-        self._occupied: Occupied | None = None
 
-    def __await__(self) -> Generator[Any, Any, Occupied]:
-        self._inside.used()
-        return self._occupy().__await__()
+    async def _get(self) -> Occupied:
+        return await self._occupy()
 
-    async def __aenter__(self) -> Occupied:
-        with self._inside:
-            self._occupied = await self._occupy()
-        return self._occupied
-
-    async def __aexit__(
+    async def _leave(
         self,
+        held: Occupied,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._occupied is not None
-        occupied, self._occupied = self._occupied, None
-        self._inside.left()
-        await occupied.__aexit__(exc_type, exc, traceback)
+        await held.__aexit__(exc_type, exc, traceback)
 
 
 @final

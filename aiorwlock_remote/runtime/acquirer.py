@@ -18,6 +18,7 @@ import anyio
 from aiorwlock_remote._util.pending import checkpoint
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Refused, Reply
 from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN
 from aiorwlock_remote.core.transition import peek
@@ -41,8 +42,10 @@ class LockAcquirer:
     """Gets locks for the tasks of this process: asks the store again and again until a
     request is granted or fails.
 
-    ``SetAcquirer``, for the mutexes of a ``MutexSet``, is a subclass. It has its own
-    ways to ask the store once (``_try``) and to let a task wait (``_wait``).
+    A subclass has another queue in which tasks wait (``_queue``), another request
+    without a queue entry (``_ask``), and another lease of a grant (``_lease_of``):
+    ``SetAcquirer``, for the mutexes of a ``MutexSet``. Or it has its own ways to ask
+    the store once (``_try``) and to let a task wait (``_wait``): ``RowAcquirer``.
     """
 
     def __init__(self, client: StoreClient) -> None:
@@ -166,20 +169,35 @@ class LockAcquirer:
 
     async def _try(self, request: AcquireRequest) -> Lease:
         claim = self._client.claim(request)
-        command = _attempt(request, claim)
         sent_at = self._clock.now()
-        reply = await self._client.ask(request.resource, command, claim)
+        reply = await self._ask(request, claim)
         if isinstance(reply, Granted):
-            return self._client.lease(request, reply.grants[0], sent_at)
+            return self._lease_of(request, reply.grants[0], sent_at)
         assert isinstance(reply, Refused)
         if log.isEnabledFor(logging.DEBUG):
             where, why = request.resource.label, reply.why
             log_event(log, "refused", logging.DEBUG, resource=where, why=why)
         raise self.timed_out(request, reply.holders, reply.retry_after)
 
+    def _queue(self, resource: Resource) -> WaitQueue:
+        return self._client.queues.queue(resource)
+
+    async def _ask(self, request: AcquireRequest, claim: Claim) -> Reply:
+        command = _attempt(request, claim)
+        return await self._client.ask(request.resource, command, claim)
+
+    def _lease_of(
+        self,
+        request: AcquireRequest,
+        grant: Grant,
+        sent_at: float,
+        ends: float | None = None,
+    ) -> Lease:
+        return self._client.lease(request, grant, sent_at, ends)
+
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         client, now = self._client, self._clock.now()
-        queue = client.queues.queue(request.resource)
+        queue = self._queue(request.resource)
         margin, retry_until = request.terms.margin, now + client.connect_timeout
         if until is not None and until < retry_until:
             retry_until = until
@@ -227,7 +245,7 @@ class LockAcquirer:
         until: float | None,
     ) -> Lease:
         if waiter.grant is not None:
-            lease = waiter.lease = self._client.lease(
+            lease = waiter.lease = self._lease_of(
                 request, waiter.grant, waiter.sent_at, waiter.ends
             )
             return lease

@@ -7,38 +7,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import anyio
 
+from aiorwlock_remote._util.driver_loop import UncancelledStart
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.event_loop import log, run_logged, scope_class
-
-
-class _UncancelledStart(Coroutine[Any, Any, None]):
-    # If a task is cancelled before it begins, asyncio throws the cancellation at a
-    # coroutine that has not begun: none of its ``finally`` clauses would run, and a
-    # task that waits for its end would wait for ever. So run up to the first await.
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._coroutine = coroutine
-        self._begun = False
-
-    def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
-        self._begun = True
-        return self._coroutine.send(value)
-
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
-        if not self._begun:
-            self.send(None)
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Any:  # noqa: ANN401 - as above
-        return self._coroutine.__await__()
 
 
 class _Forking(threading.local):
@@ -79,8 +56,7 @@ class AsyncioEventLoop:
             log_event(log, "loop_closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        # See ``_UncancelledStart``: programs do cancel `asyncio.all_tasks()`.
-        task = self._loop.create_task(_UncancelledStart(run_logged(function)))
+        task = self._loop.create_task(UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
 

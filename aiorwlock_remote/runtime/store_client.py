@@ -356,17 +356,32 @@ class StoreClient:
         ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
         ``BackendError``.
         """
-        with self.in_flight.under(partial(self._forget, resource, undo)):
+        send = partial(self._step, resource, command)
+        withdraw = partial(self.withdraw, resource, undo)
+        return await self.obtain(resource, undo, send, withdraw)
+
+    async def obtain(
+        self,
+        resource: Resource,
+        claim: Claim,
+        send: Callable[[], Awaitable[T]],
+        withdraw: Callable[[], Pending[Any]],
+    ) -> T:
+        """Return the reply to ``send()``, which may grant ``claim``; after an error
+        that leaves this open, and when the ``Locks`` is closed, call ``withdraw()``.
+        Raise what ``ask`` raises.
+        """
+        with self.in_flight.under(lambda: withdraw().log_failure()):
             try:
-                reply = await self.answer(partial(self._step, resource, command))
+                reply = await self.answer(send)
                 # A store in memory answers at once: a caller that is cancelled
                 # already must not get the grant, and others must run.
                 await checkpoint()
             except BaseException as exc:
                 if is_uncertain(exc):
-                    withdrawn = self.withdraw(resource, undo)
+                    withdrawn = withdraw()
                     if isinstance(exc, Exception):
-                        await self.resolve(exc, resource, withdrawn, undo)
+                        await self.resolve(exc, resource, withdrawn, claim)
                     withdrawn.log_failure()
                 raise
         return reply
@@ -511,9 +526,6 @@ class StoreClient:
         sent = self.step(resource, command)
         self.throttle.sent(sent)
         return sent
-
-    def _forget(self, resource: Resource, claim: Claim) -> None:
-        self.withdraw(resource, claim).log_failure()
 
     def _released(
         self,

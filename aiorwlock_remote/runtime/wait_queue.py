@@ -25,6 +25,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
+    Command,
     Granted,
     NotHeld,
     Refused,
@@ -38,7 +39,7 @@ from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.timing import MICROS, PollPolicy
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.logs import log_event
@@ -100,20 +101,25 @@ class WaitQueue:
       runs, and so before any release (tests/runtime/test_pushed_grants.py).
     """
 
+    repeats_withdrawals: bool = False
+    """Whether a withdrawal of the queue entry alone is repeated if it fails, too."""
+
     def __init__(
         self,
         resource: Resource,
         client: StoreClient,
         set_alarm: Callable[[WaitQueue], None],
+        pace: PollPolicy | None = None,
     ) -> None:
         """Make an empty queue. Whenever the queue plans to ask the store again, it
         calls ``set_alarm(self)``, so that ``look`` is called at the time ``due``.
+        ``pace``: how often the queue polls; None: as the store wants it.
         """
         self.resource = resource
         self._client = client
         self._clock = client.clock
         self._set_alarm = set_alarm
-        pace = client.store.pace
+        pace = pace or client.store.pace
         self._claim_window = pace.claim_window
         # A semaphore has no writers: their queue stays empty.
         shared = Mode.PERMIT if resource.is_semaphore else Mode.READ
@@ -173,8 +179,8 @@ class WaitQueue:
             withdraw = self._queue(mode).leave(waiter)
             if withdraw is not None:
                 self._note_waiter("withdrawn", waiter)
-                withdrawn = self._client.step(self.resource, withdraw)
-                if withdraw.tickets:
+                withdrawn = self._step(withdraw)
+                if withdraw.tickets or self.repeats_withdrawals:
                     withdrawn = self._retried(withdrawn, waiter)
                 withdrawn.log_failure()
         self._unwatch_if_idle()
@@ -186,7 +192,7 @@ class WaitQueue:
         self._note_waiter("withdrawn", waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._client.client_id, mode, (waiter.ticket,), keep=keep)
-        return self._retried(self._client.step(self.resource, withdraw), waiter)
+        return self._retried(self._step(withdraw), waiter)
 
     def before(self, waiter: TaskWaiter, mode: Mode) -> int:
         """Return how many tasks of this process wait before ``waiter`` in that mode."""
@@ -261,9 +267,12 @@ class WaitQueue:
         withdraw = Withdraw(
             self._client.client_id, Mode.READ, (waiter.ticket,), keep=True
         )
-        retry = partial(self._client.step, self.resource, withdraw)
+        retry = partial(self._step, withdraw)
         lease = waiter.claim.seconds
         return self._client.cleanup.retry_if_failed(ended, self.resource, retry, lease)
+
+    def _step(self, command: Command) -> Pending[Reply]:
+        return self._client.step(self.resource, command)
 
     def _queue(self, mode: Mode) -> ModeQueue:
         return self._writers if mode is Mode.WRITE else self._readers
@@ -284,7 +293,7 @@ class WaitQueue:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._client.step(self.resource, command)
+        pending = self._step(command)
         if isinstance(command, Acquire):
             self._client.throttle.sent(pending)
             pending.add_done_callback(partial(self._received, queue, sent_at))
@@ -361,13 +370,7 @@ class WaitQueue:
             self._send(queue, effects.send)
         if queue.due is not None:
             self._set_alarm(self)
-        # The subscription follows the entry: the store looks once more when it begins,
-        # so that a change between answer and subscription is not missed.
-        if self._watched:
-            self._unwatch_if_idle()
-        elif queue.watching:
-            self._watched = True
-            self._client.store.watch(self.resource)
+        self._watch_if_placed(queue)
 
     def _confirmed(self, effects: Effects) -> None:
         """Tell the lease of a task that entered by a message what the store says."""
@@ -388,6 +391,15 @@ class WaitQueue:
             waiter.lease.gone(reason)
         if effects.stray:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
+
+    def _watch_if_placed(self, queue: ModeQueue) -> None:
+        # The subscription follows the entry: the store looks once more when it begins,
+        # so that a change between answer and subscription is not missed.
+        if self._watched:
+            self._unwatch_if_idle()
+        elif queue.watching:
+            self._watched = True
+            self._client.store.watch(self.resource)
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:

@@ -89,7 +89,7 @@ async def watcher(
     reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[StatePoller]:
     """It looks every 5 to 30 ms, without chance."""
-    monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(module, "random", lambda: 0.5)
     monkeypatch.setattr(module, "PAUSE_GROWTH", 2.0)
     monkeypatch.setattr(module, "REPEAT_INTERVAL", 600)
     watcher = watching(reads, 0.03)
@@ -145,7 +145,7 @@ async def test_when_something_has_changed_it_reads_often_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever was here for a moment may be gone in the next."""
-    monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(module, "random", lambda: 0.5)
     monkeypatch.setattr(module, "PAUSE_GROWTH", 2.0)
     monkeypatch.setattr(module, "MAX_READS_PER_SECOND", 1e6)
     clock = StandingClock()
@@ -305,7 +305,7 @@ async def test_an_entry_far_from_the_head_is_read_less_often(
     ahead: int, reads_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the queue moves, and although a lease in the way ends."""
-    monkeypatch.setattr(module, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(module, "random", lambda: 0.5)
     clients = [*(f"other{number}" for number in range(ahead)), "g"]
     queue = tuple(
         QueueEntry(number, client_id, Mode.WRITE, 0, 10_000_000, 100_000)

@@ -47,10 +47,11 @@ class SetProcess(Process):
         await self.flagging.release(held, remove=remove)
 
     def waiting(self) -> Collection[object]:
-        return [*self.set._acquirer._targeted, *self.lanes()]
+        return [*self.set._acquirer._waiting, *self.set._acquirer._queues]
 
     def lanes(self) -> list[str]:
-        return list(self.set._acquirer._queue._targets)
+        queues = self.set._acquirer._queues
+        return [target for target, queue in queues.items() if queue.waiting]
 
 
 class MutexSetChecks(LockChecks):
@@ -58,7 +59,7 @@ class MutexSetChecks(LockChecks):
 
     process = SetProcess
     names = NAMES
-    calm = 4.0
+    calm = 4.75
     server: SetServer
 
     def __init__(self, port: int) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 def parts(used: MutexSet) -> list[weakref.ref[object]]:
     """What there is in memory for a set, here and in its store."""
     pool = used._acquirer
-    return [weakref.ref(part) for part in (pool, pool._queue, pool.members)]
+    return [weakref.ref(part) for part in (pool, pool.members)]
 
 
 async def test_an_unused_set_is_forgotten(fresh_redis: RedisServer) -> None:

@@ -56,6 +56,7 @@ from aiorwlock_remote.core.commands import (
     Renew,
     Renewed,
     Reply,
+    Withdrawn,
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.mutex_set import (
@@ -238,9 +239,10 @@ def _decode_flag(answer: Raw) -> bool:
     return yes_no(done)
 
 
-def _decode_nothing(answer: Raw) -> None:
+def _decode_withdrawn(answer: Raw) -> Withdrawn:
     if results_of(answer):
         raise ValueError("an answer where none is due")
+    return Withdrawn()
 
 
 class MutexSets:
@@ -370,10 +372,10 @@ class RedisMembers:
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
-    ) -> Pending[None]:
+    ) -> Pending[Reply]:
         entries = [self._pool + b"," + name_to_bytes(target) for target in places]
         request = encode_withdraw(self.keys, entries, tickets, lease)
-        return self._sets.run(request, _decode_nothing, must_go=True)
+        return self._sets.run(request, _decode_withdrawn, must_go=True)
 
     def create(self, name: str, lease: int) -> Pending[bool]:
         args = (*self.keys.args, "c", lease, name_to_bytes(name))

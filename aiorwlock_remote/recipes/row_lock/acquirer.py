@@ -184,7 +184,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         return grants
 
     async def _try(self, request: AcquireRequest) -> Lease:
-        got = await self._ask(request, self._attempt(request, self._clock.now()))
+        got = await self._take(request, self._attempt(request, self._clock.now()))
         if isinstance(got, RowState):
             raise self.timed_out(request, (str(got),))
         return got
@@ -194,17 +194,17 @@ class RowAcquirer(LockAcquirer, Generic[S]):
         attempt = self._attempt(request, until)
         self._waits[attempt] = self._clock.now()
         try:
-            got = await self._ask(request, attempt)
+            got = await self._take(request, attempt)
             # At once, before queueing: without waiters a free row costs one request.
             if isinstance(got, RowState):
-                got = await self._queue(request, attempt, got)
+                got = await self._wait_turn(request, attempt, got)
         finally:
             del self._waits[attempt]
         if isinstance(got, RowState):
             raise self.timed_out(request, (str(got),))
         return got
 
-    async def _queue(
+    async def _wait_turn(
         self, request: AcquireRequest, attempt: RowAttempt[S], state: RowState
     ) -> Lease | RowState:
         row = attempt.row
@@ -232,7 +232,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
             # Taken before the attempt: a release that comes while the attempt is under
             # way sets this event, not its successor, and is not missed.
             changed = waiters.changed
-            got = await self._ask(request, attempt)
+            got = await self._take(request, attempt)
             left = self._left(attempt)
             if isinstance(got, Lease) or (left is not None and left <= 0):
                 return got
@@ -250,7 +250,7 @@ class RowAcquirer(LockAcquirer, Generic[S]):
             self._client.count_wake(cause)
             attempt.log_debug("woken", cause=cause)
 
-    async def _ask(
+    async def _take(
         self, request: AcquireRequest, attempt: RowAttempt[S]
     ) -> Lease | RowState:
         # The request is sent again if it was certainly not carried out, if its ticket

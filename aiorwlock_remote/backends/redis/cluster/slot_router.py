@@ -29,7 +29,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import Call, KeyedCall
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
-from aiorwlock_remote.core.timing import back_off
+from aiorwlock_remote.core.timing import around, back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import EventLoop
 
@@ -249,7 +249,7 @@ class SlotRouter:
     async def _retry(self) -> None:
         while self._queues:
             # At random, so that clients do not all come at the same moment.
-            await anyio.sleep(SLOT_RETRY_INTERVAL * (0.5 + random.random()))
+            await anyio.sleep(around(SLOT_RETRY_INTERVAL, random.random(), 0.5))
             self.retry_due()
 
     def _try_again(self, slot: int, queue: SlotQueue, now: float) -> None:
