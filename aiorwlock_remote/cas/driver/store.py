@@ -255,7 +255,7 @@ class TableStore(CasLockStore, ABC):
         # Counted over all processes: none of them need run for long.
         if self._purge_due.now():
             self._purger.begin(resource.row)
-        return super().step(resource, command)
+        return self.steps.step(resource, command)
 
     def stepper(self, cas: CasStore, wakes: WakeClients, later: Later) -> CasStepper:
         return TableStepper(cas, wakes, later)
