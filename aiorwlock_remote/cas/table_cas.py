@@ -398,7 +398,7 @@ class TableCas(CasStore):
 
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences
-        at = self.clock()
+        at = round(self.local_clock.now() * MICROS)
         bounds = self._time.bounds(at)
         least: int = bounds.least
         return StepTimes(least, 0, least, at, bounds.slack)
@@ -495,7 +495,7 @@ class TableCas(CasStore):
         return state_of(found)
 
     def _update_time(self, found: StoredRow, sent: int) -> int:
-        now, at = micros_of(found.now), self.clock()
+        now, at = micros_of(found.now), round(self.local_clock.now() * MICROS)
         self._time.update(now, at, at - sent)
         return now
 
