@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from aiorwlock_remote.core.names import resource_under_prefix
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
@@ -17,6 +18,8 @@ from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.acquirer import Obtain, obtain_unless
 from aiorwlock_remote.runtime.lease import AcquireRequest
+
+H = TypeVar("H")
 
 
 @final
@@ -79,8 +82,77 @@ class SingleEntry:
             warn(message, RuntimeWarning, source=self)
 
 
+class BaseAcquisition(Coroutine[Any, Any, H]):
+    """Base of one attempt to get a grant, which is awaited or entered; used once.
+
+    A subclass says how the attempt is made: ``_get`` for a grant that lives as long as
+    the program refers to it, ``_enter`` for one that lives as long as the block (the
+    same, unless it is overridden), and ``_leave`` at the end of the block.
+    """
+
+    def __init__(self, what: str, unused: Callable[[], str]) -> None:
+        """Prepare the attempt; the arguments are those of ``SingleEntry``. A reference
+        from ``unused`` to this object would be a cycle: the warning would wait for the
+        garbage collector.
+        """
+        self._inside = SingleEntry(what, unused)
+        self._held: H | None = None
+        self._running: Coroutine[Any, Any, H] | None = None
+
+    def __await__(self) -> Generator[Any, Any, H]:
+        self._inside.used()
+        return self._get().__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as coroutines have it
+        return self._started().send(value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
+        return self._started().throw(*error)
+
+    def close(self) -> None:
+        """Close the coroutine; unless it has returned a ``Held``, no grant remains."""
+        self._started().close()
+
+    async def __aenter__(self) -> H:
+        with self._inside:
+            self._held = await self._enter()
+        return self._held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._held is not None
+        held, self._held = self._held, None
+        self._inside.left()
+        await self._leave(held, exc_type, exc, traceback)
+
+    def _started(self) -> Coroutine[Any, Any, H]:
+        self._inside.used()
+        if self._running is None:
+            self._running = self._get()
+        return self._running
+
+    @abstractmethod
+    async def _get(self) -> H: ...
+
+    async def _enter(self) -> H:
+        return await self._get()
+
+    @abstractmethod
+    async def _leave(
+        self,
+        held: H,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
 @final
-class Acquisition(Coroutine[Any, Any, Held]):
+class Acquisition(BaseAcquisition[Held]):
     """One attempt to get a lock, made by ``lock.acquire()``; used once.
 
     ``await`` it for a ``Held``, whose grant lives as long as the program refers to it;
@@ -100,31 +172,11 @@ class Acquisition(Coroutine[Any, Any, Held]):
         options: Options,
         obtain: Obtain | None = None,
     ) -> None:
+        super().__init__("acquire()", lambda: f"acquire() of {request.resource.label}")
         self._session = session
         self._obtain: Obtain = session.acquirer.acquire if obtain is None else obtain
         self._options = options
         self._request = request
-        # A function of ``request``, not a method: a cycle of references would put the
-        # warning off until the garbage collector runs.
-        self._inside = SingleEntry(
-            "acquire()", lambda: f"acquire() of {request.resource.label}"
-        )
-        self._held: Held | None = None
-        self._running: Coroutine[Any, Any, Held] | None = None
-
-    def __await__(self) -> Generator[Any, Any, Held]:
-        self._inside.used()
-        return self._get().__await__()
-
-    def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as coroutines have it
-        return self._started().send(value)
-
-    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as coroutines have it
-        return self._started().throw(*error)
-
-    def close(self) -> None:
-        """Close the coroutine; unless it has returned a ``Held``, no grant remains."""
-        self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
         """Let this attempt fail with ``AcquireAbandoned`` when ``over()`` returns.
@@ -136,37 +188,28 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._obtain = partial(obtain_unless, self._obtain, self._session.client, over)
         return self
 
-    async def __aenter__(self) -> Held:
-        with self._inside:
-            state = await self._session.acquire(
-                self._request, self._options, self._obtain, owned_by_task=True
-            )
-            self._held = Held(state)
-            state.enter()
-        return self._held
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._held is not None
-        held, self._held = self._held, None
-        self._inside.left()
-        await state_of(held).exit(exc_type, exc, traceback)
-
-    def _started(self) -> Coroutine[Any, Any, Held]:
-        self._inside.used()
-        if self._running is None:
-            self._running = self._get()
-        return self._running
-
     async def _get(self) -> Held:
         state = await self._session.acquire(
             self._request, self._options, self._obtain, owned_by_task=False
         )
         return Held(state)
+
+    async def _enter(self) -> Held:
+        state = await self._session.acquire(
+            self._request, self._options, self._obtain, owned_by_task=True
+        )
+        held = Held(state)
+        state.enter()
+        return held
+
+    async def _leave(
+        self,
+        held: Held,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await state_of(held).exit(exc_type, exc, traceback)
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

@@ -3,6 +3,9 @@
 For programs that cannot put a lock around every access: a program occupies an object
 before touching it. The first program obtains the object; a program that finds it in use
 gives up at once and learns the user's name.
+
+``Occupied`` is no ``BaseHeld``: that has a ``Locks`` with a lease keeper, whose threads
+a folder or an ORM's table would start for a record that nothing renews.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import platform
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from itertools import count
@@ -43,7 +46,7 @@ from aiorwlock_remote.errors import (
     LossReason,
     NotOwner,
 )
-from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.acquisition import BaseAcquisition, SingleEntry
 from aiorwlock_remote.locks.session import end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import OccupancyStore
@@ -336,33 +339,24 @@ class Occupancy:
 
 
 @final
-class OccupyAcquisition:
+class OccupyAcquisition(BaseAcquisition["Occupied"]):
     """The result of ``occupy``: ``await`` it for an ``Occupied``, or enter it."""
 
     def __init__(self, occupy: Callable[[], Awaitable[Occupied]]) -> None:
+        super().__init__("occupy(…)", lambda: "occupy(…)")
         self._occupy = occupy
-        self._inside = SingleEntry("occupy(…)", lambda: "occupy(…)")
-        self._occupied: Occupied | None = None
 
-    def __await__(self) -> Generator[Any, Any, Occupied]:
-        self._inside.used()
-        return self._occupy().__await__()
+    async def _get(self) -> Occupied:
+        return await self._occupy()
 
-    async def __aenter__(self) -> Occupied:
-        with self._inside:
-            self._occupied = await self._occupy()
-        return self._occupied
-
-    async def __aexit__(
+    async def _leave(
         self,
+        held: Occupied,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._occupied is not None
-        occupied, self._occupied = self._occupied, None
-        self._inside.left()
-        await occupied.__aexit__(exc_type, exc, traceback)
+        await held.__aexit__(exc_type, exc, traceback)
 
 
 @final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from types import TracebackType
 from typing import Any, final
@@ -13,8 +12,8 @@ from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import NotOwner
-from aiorwlock_remote.locks.acquisition import SingleEntry
-from aiorwlock_remote.locks.held import BaseHeld
+from aiorwlock_remote.locks.acquisition import BaseAcquisition
+from aiorwlock_remote.locks.held import BaseHeld, state_of
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
@@ -228,7 +227,7 @@ class RowHeld(BaseHeld):
 
 
 @final
-class RowAcquisition:
+class RowAcquisition(BaseAcquisition[RowHeld]):
     """One attempt to lock a row; used once.
 
     ``await`` it for a ``RowHeld`` that lives until it is released, or enter it with
@@ -243,33 +242,28 @@ class RowAcquisition:
         request: AcquireRequest,
         options: Options,
     ) -> None:
+        mode, label = request.mode, request.resource.label
+        super().__init__(f"{mode}()", lambda: f"{mode}() of {label}")
         self._acquirer = acquirer
         self._acquire = partial(session.acquire, request, options, acquirer.acquire)
-        mode, label = request.mode, request.resource.label
-        self._inside = SingleEntry(f"{mode}()", lambda: f"{mode}() of {label}")
-        self._entered: HeldState | None = None
 
-    def __await__(self) -> Generator[Any, Any, RowHeld]:
-        self._inside.used()
-        return self._held().__await__()
+    async def _get(self) -> RowHeld:
+        return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
 
-    async def __aenter__(self) -> RowHeld:
-        with self._inside:
-            state = await self._acquire(owned_by_task=True)
-            held = RowHeld(state, self._acquirer)
-            self._entered = state
-            state.enter()
+    async def _enter(self) -> RowHeld:
+        state = await self._acquire(owned_by_task=True)
+        held = RowHeld(state, self._acquirer)
+        state.enter()
         return held
 
-    async def __aexit__(
+    async def _leave(
         self,
+        held: RowHeld,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._entered is not None
-        state, self._entered = self._entered, None
-        self._inside.left()
+        state = state_of(held)
         try:
             await state.exit(exc_type, exc, traceback)
         finally:
@@ -277,9 +271,6 @@ class RowAcquisition:
             # that waits when it is closed, and if the loop ended before, the row would
             # stay locked (test_a_body_that_fails_as_the_loop_ends).
             await self._acquirer.wait_released(state.lease)
-
-    async def _held(self) -> RowHeld:
-        return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
 
 
 class SessionRowLocks:
