@@ -64,8 +64,6 @@ class Locks(TicketCalls, RecipeFactories):
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
-        self.published: TicketCalls = TicketCalls(session)
-        """The six calls of the published design, each with a ticket that you choose."""
 
     def mutex(
         self,

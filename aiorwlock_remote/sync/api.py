@@ -31,7 +31,6 @@ from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.observers import Observer
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
-from aiorwlock_remote.locks.ticket_calls import TicketCalls as AsyncTicketCalls
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
@@ -64,7 +63,6 @@ from aiorwlock_remote.sync.twins import (
 )
 
 L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
-C = TypeVar("C", bound=AsyncTicketCalls)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -1034,7 +1032,7 @@ class Once(OnceTwin[Held]):
         return Held(loop, twin)
 
 
-class TicketCalls(Made[C]):
+class TicketCalls(Made[aio.Locks]):
     """Base of ``Locks``: acquires and releases under tickets that the caller chooses.
     No call waits for a lock, and each may be repeated with the same ticket.
     """
@@ -1160,7 +1158,7 @@ class TicketCalls(Made[C]):
 
 
 @final
-class Locks(TicketCalls[aio.Locks], LocksTwin):
+class Locks(TicketCalls, LocksTwin):
     """The locks of one store, for all threads; made by ``connect``.
 
     Leaving ``with connect(…)``, or ``close()``, or the end of the process ends every
@@ -1681,8 +1679,3 @@ class Locks(TicketCalls[aio.Locks], LocksTwin):
         return Occupancies(
             self._opener, lambda _: self._call(self._twin.occupancies, **names)
         )
-
-    @cached_property
-    def published(self) -> TicketCalls[AsyncTicketCalls]:
-        """The six calls of the published design, each with a ticket that you choose."""
-        return TicketCalls(self._opener, lambda _: self._twin.published)

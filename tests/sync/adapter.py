@@ -24,8 +24,6 @@ import anyio
 
 import aiorwlock_remote as aio
 from aiorwlock_remote import sync
-from aiorwlock_remote.locks.ticket_calls import TicketCalls
-from aiorwlock_remote.sync.api import TicketCalls as SyncTicketCalls
 from aiorwlock_remote.sync.background import Background
 
 LOSS_POLL = 0.005
@@ -39,7 +37,6 @@ SOURCES: dict[type, type] = {
     sync.RWLock: aio.RWLock,
     sync.ReaderLock: aio.ReaderLock,
     sync.WriterLock: aio.WriterLock,
-    SyncTicketCalls: TicketCalls,
 }
 ACQUIRES = {"acquire", "multi"}
 

@@ -65,7 +65,6 @@ from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.observers import Observer
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
-from aiorwlock_remote.locks.ticket_calls import TicketCalls as AsyncTicketCalls
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
@@ -98,7 +97,6 @@ from aiorwlock_remote.sync.twins import (
 )
 
 L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
-C = TypeVar("C", bound=AsyncTicketCalls)
 P = ParamSpec("P")
 T = TypeVar("T")
 '''
@@ -121,13 +119,6 @@ ENTERED = """
     def __enter__(self) -> Held:
         return self._enter(self.acquire())
 """
-
-PUBLISHED = '''
-    @cached_property
-    def published(self) -> TicketCalls[AsyncTicketCalls]:
-        """The six calls of the published design, each with a ticket that you choose."""
-        return TicketCalls(self._opener, lambda _: self._twin.published)
-'''
 
 MULTI = '''
 @final
@@ -295,12 +286,11 @@ CLASSES = (
     Derived(Occupancies, "Made[AsyncOccupancies]"),
     Derived(Leader, "LeaderTwin[Held]", more=SHOW),
     Derived(Once, "OnceTwin[Held]", more=SHOW),
-    Derived(TicketCalls, "Made[C]"),
+    Derived(TicketCalls, "Made[aio.Locks]"),
     Derived(
         aio.Locks,
-        "TicketCalls[aio.Locks], LocksTwin",
+        "TicketCalls, LocksTwin",
         without=(TicketCalls,),
-        more=PUBLISHED,
     ),
 )
 

@@ -179,11 +179,11 @@ class SeatCases(Cases):
 
     async def test_a_callers_ticket_sits_there(self) -> None:
         """The mutex record contains the caller's ticket, or ``readers`` for readers."""
-        assert await self.locks.published.acquire_mutex_lock(*NAME, "gluww")
+        assert await self.locks.acquire_mutex_lock(*NAME, "gluww")
         assert self.store.foreigner.read(NAME) == "gluww"
-        assert await self.locks.published.release_mutex_lock(*NAME, "gluww")
+        assert await self.locks.release_mutex_lock(*NAME, "gluww")
         assert self.store.foreigner.read(NAME) is None
-        assert await self.locks.published.acquire_readers_lock(*NAME, "gluww")
+        assert await self.locks.acquire_readers_lock(*NAME, "gluww")
         assert self.store.foreigner.read(NAME) == "readers"
         assert self.store.foreigner.free(NAME, "readers")
 
@@ -204,10 +204,10 @@ class SeatCases(Cases):
     async def test_readers_sit_until_the_last(self) -> None:
         """The mutex record says ``readers`` until the last reader has left."""
         for ticket in ("one", "two"):
-            assert await self.locks.published.acquire_readers_lock(*NAME, ticket)
-        assert await self.locks.published.release_readers_lock(*NAME, "one")
+            assert await self.locks.acquire_readers_lock(*NAME, ticket)
+        assert await self.locks.release_readers_lock(*NAME, "one")
         assert self.store.foreigner.read(NAME) == "readers"
-        assert await self.locks.published.release_readers_lock(*NAME, "two")
+        assert await self.locks.release_readers_lock(*NAME, "two")
         assert self.store.foreigner.read(NAME) is None
 
     async def test_a_hand_over_keeps_the_seat(self) -> None:
@@ -241,7 +241,7 @@ class SeatCases(Cases):
         with pytest.raises(LockTimeout) as caught:
             await lock.acquire(timeout=0)
         assert caught.value.holders[0].startswith("foreign ")
-        assert not await self.locks.published.acquire_readers_lock(*NAME, "gluww")
+        assert not await self.locks.acquire_readers_lock(*NAME, "gluww")
         assert await lock.locked()
         assert self.store.foreigner.read(NAME) == ticket
         assert self.store.foreigner.free(NAME, ticket)
@@ -370,10 +370,10 @@ class SeatCases(Cases):
     async def test_release_of_a_foreign_ticket(self) -> None:
         """``release_mutex_lock`` releases another program's record by its ticket."""
         assert self.store.foreigner.take(NAME, "foreign")
-        assert not await self.locks.published.release_mutex_lock(*NAME, "another")
-        assert not await self.locks.published.release_readers_lock(*NAME, "foreign")
+        assert not await self.locks.release_mutex_lock(*NAME, "another")
+        assert not await self.locks.release_readers_lock(*NAME, "foreign")
         assert self.store.foreigner.read(NAME) == "foreign"
-        assert await self.locks.published.release_mutex_lock(*NAME, "foreign")
+        assert await self.locks.release_mutex_lock(*NAME, "foreign")
         assert self.store.foreigner.read(NAME) is None
 
     async def test_a_foreign_seat_is_shown(self) -> None:
