@@ -7,6 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -30,7 +31,6 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.recipes import MutexSet
-from aiorwlock_remote.sync import Held as SyncHeld
 from aiorwlock_remote.testing.history import Attempt, EventMode, History, now
 from tests.faults.register import Register
 from tests.soak import names
@@ -67,7 +67,7 @@ class Plan:
 Grant = tuple[Attempt, Held]
 
 
-def until(attempt: Attempt, held: Held | SyncHeld) -> int | None:
+def until(attempt: Attempt, held: Held) -> int | None:
     """Return the deadline of a grant in ns of ``history.now()``; if it is over, that
     which was known last.
     """
@@ -79,7 +79,10 @@ def until(attempt: Attempt, held: Held | SyncHeld) -> int | None:
 
 
 class Client:
-    """The tasks of one process, and what they have in common."""
+    """The tasks of one process, and what they have in common.
+
+    ``threads.ThreadClient`` runs the same tasks in threads.
+    """
 
     def __init__(
         self, locks: Locks, history: History, counts: Counts, folder: Path, plan: Plan
@@ -93,7 +96,7 @@ class Client:
         self._registers = [
             Register(folder / f"register{number}") for number in range(names.HOT)
         ]
-        self._passed_on = 0
+        self._passed_on = count(1)
 
     def close(self) -> None:
         for register in self._registers:
@@ -118,8 +121,8 @@ class Client:
     async def _task(self, number: int) -> None:
         plan = self._plan
         task = Task(self, random.Random(f"{plan.seed} {number}"), plan, number)
-        turns = [turn for turn, _ in TURNS] + ([Task.set_member] if plan.sets else [])
-        weights = [weight for _, weight in TURNS] + ([1.0] if plan.sets else [])
+        more = [(Task.set_member, 1.0)] if plan.sets else []
+        turns, weights = zip(*self.turns(), *more, strict=True)
         while not self.stopping:
             (turn,) = task.random.choices(turns, weights)
             try:
@@ -128,7 +131,7 @@ class Client:
                 self.count("uncertain")
             except BackendError:
                 self.count("store unavailable")
-                await anyio.sleep(0.02)
+                await self.sleep(0.02)
             except LockLost:
                 self.count("lost")
             except NotOwner:
@@ -137,17 +140,36 @@ class Client:
     async def _sweep(self) -> None:
         """Acquire and release each own name: what a killed predecessor left goes."""
         numbers = names.owned(self._plan.place, self._plan.tasks)
-
-        async def sweep() -> None:
-            while numbers:
-                lock = self._locks.rwlock("own", numbers.pop())
-                with suppress(LockError):
-                    held = await lock.writer.acquire(PATIENCE)
-                    await held.release()
-
         async with anyio.create_task_group() as group:
             for _ in range(SWEEPERS):
-                group.start_soon(sweep)
+                group.start_soon(self._sweep_some, numbers)
+
+    async def _sweep_some(self, numbers: list[int]) -> None:
+        while numbers:
+            lock = self._locks.rwlock("own", numbers.pop())
+            with suppress(LockError):
+                held = await lock.writer.acquire(PATIENCE)
+                await held.release()
+
+    # ------------------------------------------------------- what threads do otherwise
+
+    def turns(self) -> list[tuple[Turn, float]]:
+        return TURNS
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    async def guard(self, held: Held) -> None:
+        await held.guard(anyio.lowlevel.checkpoint())
+
+    async def look_at_all(self) -> None:
+        async with aclosing(self._locks.list("hot")) as found:
+            async for _ in found:
+                pass
+
+    def use(self, number: int, fence: int) -> int | None:
+        """Access what a hot name protects; None: the fence is refused."""
+        return self._registers[number].access(fence)
 
     # ------------------------------------------------------------ what is recorded
 
@@ -227,16 +249,15 @@ class Client:
         """Use what the hot name protects twice, unless the fence is refused."""
         attempt, held = grant
         for step in (1, 2):
-            serial = self._registers[number].access(held.fence)
+            serial = self.use(number, held.fence)
             attempt.access(step=step, serial=serial, until=until(attempt, held))
             if serial is None:
                 return
-            await anyio.sleep(random.uniform(0, self._plan.body))
+            await self.sleep(random.uniform(0, self._plan.body))
 
     def pass_on(self, number: int, ticket: str) -> None:
         """Leave a detached grant for any process."""
-        self._passed_on += 1
-        name = f"{number}.{self._history.process}.{self._passed_on}"
+        name = f"{number}.{self._history.process}.{next(self._passed_on)}"
         (self._tickets / f"{name}.new").write_text(ticket)
         (self._tickets / f"{name}.new").rename(self._tickets / name)
 
@@ -254,11 +275,6 @@ class Client:
                 continue
             return int(path.name.partition(".")[0]), ticket
         return None
-
-    async def look_at_all(self) -> None:
-        async with aclosing(self._locks.list("hot")) as found:
-            async for _ in found:
-                pass
 
     async def adopt(self, ticket: str) -> Held:
         return await self._locks.adopt(ticket)
@@ -317,7 +333,7 @@ class Task:
             self.client.count("check")
             held.check()
             self.client.count("guard")
-            await held.guard(anyio.lowlevel.checkpoint())
+            await self.client.guard(held)
         finally:
             await self.client.leave(grant)
 
@@ -509,7 +525,7 @@ class Task:
         number = self.random.randrange(names.SEMAPHORES)
         semaphore = self.client.semaphore(number)
         if grant := await self.client.enter(semaphore, f"permits/{number}", "W"):
-            await anyio.sleep(self.random.uniform(0, self.plan.body))
+            await self.client.sleep(self.random.uniform(0, self.plan.body))
             await self.client.leave(grant)
 
     async def pass_on(self) -> None:
@@ -541,7 +557,9 @@ class Task:
         await self.client.leave(self.client.granted(attempt, held))
 
 
-TURNS: list[tuple[Callable[[Task], Awaitable[None]], float]] = [
+Turn = Callable[[Task], Awaitable[None]]
+
+TURNS: list[tuple[Turn, float]] = [
     (Task.own_mutex, 30.0),
     (Task.own_reader, 10.0),
     (Task.own_try, 10.0),

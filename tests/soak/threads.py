@@ -2,277 +2,156 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-import random
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
-from aiorwlock_remote.sync import (
-    AcquireUncertain,
-    BackendError,
-    Held,
-    LockError,
-    LockLost,
-    Locks,
-    LockTimeout,
-    Mutex,
-    NotOwner,
-    ReaderLock,
-    Semaphore,
-    UpgradeConflict,
-    WriterLock,
-    connect,
-)
-from aiorwlock_remote.testing.history import Attempt, EventMode, History
-from tests.faults.register import Register
+from aiorwlock_remote import Held, Locks
+from aiorwlock_remote.sync import BackendError, connect
+from aiorwlock_remote.sync import Locks as SyncLocks
+from aiorwlock_remote.testing.history import History
 from tests.soak import names
-from tests.soak.client import PATIENCE, RECONNECTS, Plan, until
+from tests.soak.client import RECONNECTS, TURNS, Client, Plan, Task, Turn
 from tests.soak.counts import Counts
 
-Lock = Mutex | ReaderLock | WriterLock | Semaphore
-Grant = tuple[Attempt, Held]
+AWAITED = {
+    *("acquire", "try_acquire", "release", "extend", "guard", "downgrade", "upgrade"),
+    *("adopt", "info", "multi"),
+}
+"""Calls of the synchronous API whose async twins are awaited, or entered."""
 
 
-class Recorder:
-    """The locks, the history and the counters of the process."""
+class Blocking:
+    """A synchronous object with the methods of its async twin, which block.
+
+    A coroutine that awaits only such calls never yields: a thread runs it without an
+    event loop (``run_in_this_thread``).
+    """
+
+    def __init__(self, there: object) -> None:
+        self._there = there
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it is there
+        found = getattr(self._there, name)
+        if not inspect.ismethod(found):
+            return adapted(found)
+
+        def call(*args: object, **kwargs: object) -> Any:  # noqa: ANN401 - as above
+            bound = partial(found, *map(there, args), **kwargs)
+            return Call(bound) if name in AWAITED else adapted(bound())
+
+        return call
+
+
+class Call:
+    """A blocking call that is awaited, or entered."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._entered: Any = None
+
+    def __await__(self) -> Generator[None, None, Any]:
+        yield from ()
+        return adapted(self._function())
+
+    async def __aenter__(self) -> Any:  # noqa: ANN401 - a Held
+        self._entered = self._function()
+        return adapted(self._entered.__enter__())
+
+    async def __aexit__(self, *error: object) -> None:
+        self._entered.__exit__(*error)
+
+
+def adapted(found: object) -> Any:  # noqa: ANN401 - what a synchronous call returns
+    if isinstance(found, tuple):
+        return tuple(map(adapted, found))
+    ours = type(found).__module__.startswith("aiorwlock_remote.sync.")
+    return Blocking(found) if ours else found
+
+
+def there(given: object) -> object:
+    return given._there if isinstance(given, Blocking) else given
+
+
+def run_in_this_thread(coroutine: Coroutine[Any, Any, None]) -> None:
+    with suppress(StopIteration):
+        coroutine.send(None)
+        raise AssertionError("a thread has no event loop to wait in")
+
+
+class ThreadClient(Client):
+    """The tasks of ``Client``, each in a thread of its own."""
 
     def __init__(
-        self, locks: Locks, history: History, counts: Counts, folder: Path, plan: Plan
+        self,
+        locks: SyncLocks,
+        history: History,
+        counts: Counts,
+        folder: Path,
+        plan: Plan,
     ) -> None:
-        self.locks = locks
-        self.plan = plan
-        self.stopping = threading.Event()
-        self._history = history
-        self._counts = counts
+        blocking = cast("Locks", Blocking(locks))
+        super().__init__(blocking, history, counts, folder, plan)
+        self._stopped = threading.Event()
         self._counting = threading.Lock()
-        self._registers = [
-            Register(folder / f"register{number}") for number in range(names.HOT)
-        ]
+        # The file is locked per open file, so threads need a lock of their own.
         self._accessing = [threading.Lock() for _ in range(names.HOT)]
 
-    def count(self, name: str) -> None:
-        with self._counting:
-            self._counts.add(name)
+    def run_threads(self) -> None:
+        """Take turns in all threads until SIGTERM, then sweep."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stopped.set())
+        numbers = range(self._plan.tasks)
+        threads = [threading.Thread(target=self._run, args=(n,)) for n in numbers]
+        for thread in threads:
+            thread.start()
+        print("ready", flush=True)
+        self._stopped.wait()
+        self.stopping = True
+        for thread in threads:
+            thread.join()
+        owned = names.owned(self._plan.place, self._plan.tasks)
+        run_in_this_thread(self._sweep_some(owned))
 
-    def ask(self, name: str, mode: EventMode) -> Attempt:
-        return self._history.ask(name, mode)
-
-    def enter(
-        self, lock: Lock, name: str, mode: EventMode, timeout: float = PATIENCE
-    ) -> Grant | None:
-        attempt = self.ask(name, mode)
-        self.count("acquire" if timeout else "try_acquire")
-        try:
-            held = lock.acquire(timeout) if timeout else lock.try_acquire()
-        except LockTimeout:
-            held = None
-        except LockError:
-            attempt.unknown()
-            raise
-        if held is None:
-            attempt.refused()
-            self.count("not granted in time")
-            return None
-        return self.granted(attempt, held)
-
-    def granted(self, attempt: Attempt, held: Held) -> Grant:
-        attempt.granted(fence=held.fence, until=until(attempt, held))
-        self.count("granted")
-        return attempt, held
-
-    def leave(self, grant: Grant) -> None:
-        attempt, held = grant
-        attempt.releasing(until=until(attempt, held))
-        self.count("release")
-        try:
-            attempt.released(ok=held.release())
-        except LockLost as exc:
-            attempt.lost(exc.reason)
-            raise
-        except BackendError:
-            attempt.released(ok=None)
-            raise
-
-    def access(self, number: int, grant: Grant) -> None:
-        attempt, held = grant
-        for step in (1, 2):
-            # The file is locked per open file, so threads need a lock of their own.
-            with self._accessing[number]:
-                serial = self._registers[number].access(held.fence)
-            attempt.access(step=step, serial=serial, until=until(attempt, held))
-            if serial is None:
-                return
-            time.sleep(random.uniform(0, self.plan.body))
-
-    def close(self) -> None:
-        for register in self._registers:
-            register.close()
-
-
-class Thread:
-    """One thread. Each method is a turn; ``TURNS`` has their weights."""
-
-    def __init__(self, recorder: Recorder, number: int) -> None:
-        self._recorder = recorder
-        self._plan = recorder.plan
-        self._number = number
-        self._random = random.Random(f"{self._plan.seed} {number}")
-
-    def run(self) -> None:
+    def _run(self, number: int) -> None:
         """Take turns; an error that is not expected ends the process."""
         try:
-            self._take_turns()
+            run_in_this_thread(self._task(number))
         except BaseException:  # noqa: BLE001 - of a thread, nobody else would see it
             traceback.print_exc()
             os._exit(1)
 
-    def _take_turns(self) -> None:
-        turns, weights = zip(*TURNS, strict=True)
-        recorder = self._recorder
-        while not recorder.stopping.is_set():
-            (turn,) = self._random.choices(turns, weights)
-            try:
-                turn(self)
-            except AcquireUncertain:
-                recorder.count("uncertain")
-            except BackendError:
-                recorder.count("store unavailable")
-                time.sleep(0.02)
-            except LockLost:
-                recorder.count("lost")
-            except NotOwner:
-                recorder.count("not owner")
+    def count(self, name: str) -> None:
+        with self._counting:
+            super().count(name)
 
-    def _own(self) -> tuple[int, str]:
-        which = self._random.randrange(names.OWN)
-        number = names.own_number(self._plan.place, self._number, which)
-        return number, f"own/{number}"
+    def turns(self) -> list[tuple[Turn, float]]:
+        # Without an event loop no scope can cancel: see tests/sync for interrupts.
+        return [each for each in TURNS if each[0] is not Task.hot_cancelled]
 
-    def own_mutex(self) -> None:
-        number, name = self._own()
-        mutex = self._recorder.locks.mutex("own", number)
-        timeout = self._random.choice((PATIENCE, 0.0))
-        if grant := self._recorder.enter(mutex, name, "W", timeout):
-            self._recorder.leave(grant)
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - in a thread of its own
 
-    def own_extended(self) -> None:
-        number, name = self._own()
-        mutex = self._recorder.locks.mutex("own", number)
-        grant = self._recorder.enter(mutex, name, "W")
-        if grant is None:
-            return
-        _, held = grant
-        try:
-            self._recorder.count("extend")
-            held.extend()
-            self._recorder.count("check")
-            held.check()
-            self._recorder.count("guard")
-            held.guard(time.time)
-        finally:
-            self._recorder.leave(grant)
+    async def guard(self, held: Held) -> None:
+        await held.guard(cast("Any", time.time))
 
-    def own_downgraded(self) -> None:
-        number, name = self._own()
-        writer = self._recorder.locks.rwlock("own", number).writer
-        grant = self._recorder.enter(writer, name, "W")
-        if grant is None:
-            return
-        attempt, held = grant
-        attempt.releasing(until=until(attempt, held))
-        new = self._recorder.ask(name, "R")
-        self._recorder.count("downgrade")
-        try:
-            moved = held.downgrade()
-        except LockError as exc:
-            new.unknown()
-            attempt.lost(type(exc).__name__)
-            raise
-        moved_grant = self._recorder.granted(new, moved)
-        attempt.released(ok=True)
-        self._recorder.leave(moved_grant)
+    async def look_at_all(self) -> None:
+        for _ in cast("Any", self._locks.list("hot")):
+            pass
 
-    def own_upgraded(self) -> None:
-        number, name = self._own()
-        reader = self._recorder.locks.rwlock("own", number).reader
-        grant = self._recorder.enter(reader, name, "R")
-        if grant is None:
-            return
-        attempt, held = grant
-        attempt.releasing(until=until(attempt, held))
-        new = self._recorder.ask(name, "W")
-        self._recorder.count("upgrade")
-        try:
-            moved = held.upgrade(PATIENCE)
-        except (UpgradeConflict, LockTimeout):
-            new.refused()
-            self._recorder.count("upgrade conflict")
-            self._recorder.leave(grant)
-            return
-        except LockError as exc:
-            new.unknown()
-            attempt.lost(type(exc).__name__)
-            with suppress(LockError):
-                held.release()
-            raise
-        moved_grant = self._recorder.granted(new, moved)
-        attempt.released(ok=True)
-        self._recorder.leave(moved_grant)
-
-    def own_info(self) -> None:
-        number, _ = self._own()
-        self._recorder.count("info")
-        self._recorder.locks.mutex("own", number).info()
-
-    def hot(self) -> None:
-        number = self._random.randrange(names.HOT)
-        mode: EventMode = "W"
-        lock: Lock
-        if number <= names.UNFAIR:
-            fair = number != names.UNFAIR
-            lock = self._recorder.locks.mutex("hot", number, fair=fair)
-        elif self._random.random() < 0.5:
-            lock = self._recorder.locks.rwlock("hot", number).writer
-        else:
-            lock, mode = self._recorder.locks.rwlock("hot", number).reader, "R"
-        timeout = self._random.choice((PATIENCE, PATIENCE, 0.02))
-        if grant := self._recorder.enter(lock, f"hot/{number}", mode, timeout):
-            try:
-                self._recorder.access(number, grant)
-            finally:
-                self._recorder.leave(grant)
-
-    def permit(self) -> None:
-        number = self._random.randrange(names.SEMAPHORES)
-        semaphore = self._recorder.locks.semaphore("permits", number, names.LIMIT)
-        if grant := self._recorder.enter(semaphore, f"permits/{number}", "W"):
-            time.sleep(self._random.uniform(0, self._plan.body))
-            self._recorder.leave(grant)
+    def use(self, number: int, fence: int) -> int | None:
+        with self._accessing[number]:
+            return super().use(number, fence)
 
 
-TURNS: list[tuple[Callable[[Thread], None], float]] = [
-    (Thread.own_mutex, 40.0),
-    (Thread.own_extended, 10.0),
-    (Thread.own_downgraded, 5.0),
-    (Thread.own_upgraded, 5.0),
-    (Thread.own_info, 10.0),
-    (Thread.hot, 15.0),
-    (Thread.permit, 3.0),
-]
-
-
-def sweep(recorder: Recorder, numbers: list[int]) -> None:
-    for number in numbers:
-        with suppress(LockError):
-            recorder.locks.mutex("own", number).acquire(PATIENCE).release()
-
-
-def opened(url: str, plan: Plan) -> Locks:
+def opened(url: str, plan: Plan) -> SyncLocks:
     for _ in range(RECONNECTS - 1):
         with suppress(BackendError):
             return connect(url, lease=plan.lease)
@@ -286,16 +165,6 @@ def run(url: str, folder: Path, name: str, plan: Plan) -> None:
     with (
         History(folder / f"{name}.jsonl", process=name) as history,
         opened(url, plan) as locks,
+        closing(ThreadClient(locks, history, counts, folder, plan)) as client,
     ):
-        recorder = Recorder(locks, history, counts, folder, plan)
-        signal.signal(signal.SIGTERM, lambda *_: recorder.stopping.set())
-        tasks = [Thread(recorder, number) for number in range(plan.tasks)]
-        threads = [threading.Thread(target=task.run) for task in tasks]
-        for thread in threads:
-            thread.start()
-        print("ready", flush=True)
-        recorder.stopping.wait()
-        for thread in threads:
-            thread.join()
-        sweep(recorder, names.owned(plan.place, plan.tasks))
-        recorder.close()
+        client.run_threads()
