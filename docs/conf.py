@@ -68,7 +68,6 @@ NOT_TAKEN = {
     "set_rwlock": {"fair"},
     "semaphore": {"fair", "policy"},
     "leader": {"on_lost"},
-    "lead": {"on_lost"},
 }
 """Options that these methods refuse; tests/docs/test_tables.py tries."""
 

@@ -38,7 +38,7 @@ async def main() -> None:
     """Open the locks and stand by; an error of the work ends the program."""
     async with connect(LOCKS_URL, lease=2) as locks:
         print(f"{os.getpid()}: waits", flush=True)
-        await locks.lead("cleanup", work, on_deposed=stands_by)
+        await locks.leader("cleanup", on_deposed=stands_by).lead(work)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ django.setup()
 
 from aiorwlock_remote.integrations.django.occupancy import (  # noqa: E402
     OccupancyRecord,
-    occupancies,
+    occupancy,
 )
 
 
@@ -64,7 +64,7 @@ def in_use(busy: LockBusy) -> HttpResponse:
     return HttpResponse(f"{busy}\n", status=busy.status_hint)
 
 
-occupied = occupancies(Occupation).occupied
+occupied = occupancy(Occupation).occupied
 
 
 @occupied(lambda _request, pk: ("library.book", pk), busy=in_use)

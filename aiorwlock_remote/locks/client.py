@@ -369,8 +369,8 @@ class Locks(TicketCalls, RecipeFactories):
             if not lease.expired():
                 client.release(lease).log_failure()
         try:
-            for occupancies in self._occupancies.values():
-                await occupancies.aclose()
+            for occupancy in self._occupancy.values():
+                await occupancy.aclose()
         finally:
             # Also after an error or a cancellation above: threads and connections
             # would stay.

@@ -14,7 +14,6 @@ from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OnLost, OptionArgs, RWLock
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -30,7 +29,7 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.leader import Leader
-    from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
+    from aiorwlock_remote.recipes.occupancy import Occupancy
     from aiorwlock_remote.recipes.once import Once, OnceArgs
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
 
@@ -45,7 +44,7 @@ _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 
 class OccupancyArgs(TypedDict, total=False):
-    """Options of ``occupancies``: names of keys, ages of records. Times in seconds.
+    """Options of ``occupancy``: names of keys, ages of records. Times in seconds.
 
     Attributes:
         pending: name of the store's key with the records of processes that are about to
@@ -71,7 +70,7 @@ class RecipeFactories:
         self._acquirers: WeakValueDictionary[tuple[str, float], SetAcquirer]
         self._acquirers = WeakValueDictionary()
         self._rows: SessionRowLocks | None = None
-        self._occupancies: dict[tuple[str, str, ExpiryAges], Occupancies] = {}
+        self._occupancy: dict[tuple[str, str, ExpiryAges], Occupancy] = {}
 
     def mutex_set(
         self,
@@ -198,7 +197,8 @@ class RecipeFactories:
         """Return a candidate of the leader election ``name``; no I/O.
 
         ``async with`` it to stand by, and to lead, in the background while the body
-        runs. All processes that use one name elect one leader among them.
+        runs; or ``await`` its ``lead(work)``. All processes that use one name elect one
+        leader among them.
 
         Args:
             name: the election; its lock is the mutex ``("leader", name)``.
@@ -215,37 +215,6 @@ class RecipeFactories:
 
         lock = leader_lock(self._session, name, self._options, options)
         return Leader(self._session, lock, on_elected, on_deposed)
-
-    async def lead(
-        self,
-        name: ResourceId,
-        work: Callable[[Held], Awaitable[T]],
-        *,
-        on_elected: Callable[[Leader], object] | None = None,
-        on_deposed: Callable[[Leader], object] | None = None,
-        **options: Unpack[OptionArgs],
-    ) -> T:
-        """Run ``work(held)`` while this process is the leader; return what it returned.
-
-        Stand by until the lock of the election is free, then run the work. If the lock
-        is lost, the work is cancelled, and the process stands by again: the work may be
-        run several times. An outage of the store, of any length, is waited for. When
-        the work returns or raises, or the caller is cancelled, the next candidate leads
-        at once.
-
-        Arguments are those of ``leader``; ``work`` is called with the ``Held``.
-
-        Raises what the work raises, and the following.
-
-        Raises:
-            Closed: the ``Locks`` was closed.
-            BackendError: the store refuses the lock for good: a missing table or right.
-            ConfigurationError: a name, a callback or an option is not valid.
-        """
-        leader = self.leader(
-            name, on_elected=on_elected, on_deposed=on_deposed, **options
-        )
-        return await leader.lead(work)
 
     @overload
     def once(self, name: ResourceId, **terms: Unpack[OnceArgs]) -> Once: ...
@@ -297,21 +266,7 @@ class RecipeFactories:
         once = Once(self._session, name, self._options, once_terms(terms))
         return once if job is None else once.run(job)
 
-    def occupancy(
-        self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
-    ) -> Occupancy:
-        """Return a handle of one object, by which it is marked as in use; no I/O.
-
-        Args:
-            kind: kind of the object, such as ``"book"``.
-            object_id: the one object of that kind.
-            names: the store's keys of the object, and ages; see ``OccupancyArgs``.
-
-        Raises what ``occupancies`` raises.
-        """
-        return self.occupancies(**names).of(kind, object_id)
-
-    def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
+    def occupancy(self, **names: Unpack[OccupancyArgs]) -> Occupancy:
         """Return a factory of handles that mark existing objects as in use; no I/O.
 
         A task that occupies an object leaves a record in the store: first under the key
@@ -331,20 +286,18 @@ class RecipeFactories:
             raise ConfigurationError(what="pending and using have the same name")
         ages = ExpiryAges(names.get("pending_age", 10.0), names.get("using_age", 600.0))
         chosen = pending, using, ages
-        found = self._occupancies.get(chosen)
+        found = self._occupancy.get(chosen)
         if found is None:
             from aiorwlock_remote.recipes.occupancy import (  # noqa: PLC0415 - as above
-                Occupancies,
+                Occupancy,
             )
 
             store = self._session.client.store
             if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
-            found = Occupancies(
-                places, event_loop=self._event_loop, will_be_closed=True
-            )
-            self._occupancies[chosen] = found
+            found = Occupancy(places, event_loop=self._event_loop, will_be_closed=True)
+            self._occupancy[chosen] = found
         return found
 
     def _event_loop(self) -> TaskEventLoop:

@@ -15,7 +15,6 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
 
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.leader import Leader as Leader
-    from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupancy import Occupied as Occupied
     from aiorwlock_remote.recipes.once import Once as Once
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 # Imported when they are used: most programs use none of them.
 _WHEN_NEEDED = {
     "Leader": "leader",
-    "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupancy",
     "Once": "once",

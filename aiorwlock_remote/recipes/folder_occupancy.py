@@ -36,7 +36,7 @@ from aiorwlock_remote.core.names import decode, encode
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
 from aiorwlock_remote.core.text import check_path
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
-from aiorwlock_remote.recipes.occupancy import Occupancies
+from aiorwlock_remote.recipes.occupancy import Occupancy
 
 T = TypeVar("T")
 
@@ -55,13 +55,13 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 _UNAVAILABLE = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.ETIMEDOUT})
 
 
-def occupancies(
+def occupancy(
     folder: str | os.PathLike[str],
     *,
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
-) -> Occupancies:
-    """Return ``Occupancies`` whose records are files in an existing folder; no I/O.
+) -> Occupancy:
+    """Return an ``Occupancy`` whose records are files in an existing folder; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
@@ -75,7 +75,7 @@ def occupancies(
         ConfigurationError: an argument is not valid.
     """
     root = Path(check_path(folder))
-    return Occupancies(FolderOccupancyStore(root, ExpiryAges(pending_age, using_age)))
+    return Occupancy(FolderOccupancyStore(root, ExpiryAges(pending_age, using_age)))
 
 
 class FolderOccupancyStore:

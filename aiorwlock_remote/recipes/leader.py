@@ -127,9 +127,19 @@ class Leader:
         return await self._lock.info()
 
     async def lead(self, work: Callable[[Held], Awaitable[T]]) -> T:
-        """Stand by, lead, run ``work(held)``, hand over; return what the work returned.
+        """Run ``work(held)`` while this process leads; return what the work returned.
 
-        ``Locks.lead`` says more. Use either this or ``async with``, not both at once.
+        Stand by until the lock of the election is free, then run the work. If the lock
+        is lost, the work is cancelled, and the process stands by again: the work may be
+        run several times. An outage of the store, of any length, is waited for. When
+        the work returns or raises, or the caller is cancelled, the next candidate leads
+        at once. Use either this or ``async with``, not both at once.
+
+        Raises what the work raises, and the following.
+
+        Raises:
+            Closed: the ``Locks`` was closed.
+            BackendError: the store refuses the lock for good: a missing table or right.
         """
         with self._inside:
             self._begin_candidacy()
@@ -268,7 +278,7 @@ def _check_callback(name: str, given: object) -> None:
     if iscoroutinefunction(given):
         raise ConfigurationError(
             what=f"{name}={quoted(given)} would not be awaited",
-            hint="a plain function, or what the work of locks.lead(…) does",
+            hint="a plain function, or what the work of leader.lead(…) does",
         )
 
 

@@ -67,10 +67,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
 
 @final
-class Occupancies:
+class Occupancy:
     """Exclusive use of objects, recorded in one store; creating this does no I/O.
 
-    ``async with occupancies.occupy(("book", 42)): …``. An object is named by a pair of
+    ``async with occupancy.occupy(("book", 42)): …``. An object is named by a pair of
     kind and id, or by what the store's library has: a row of SQLAlchemy, a model
     instance of Django.
     """
@@ -102,16 +102,6 @@ class Occupancies:
         self._retries = will_be_closed
         self._closed = False
 
-    def of(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """Return a handle of one object, without I/O and without occupying it.
-
-        Raises:
-            ConfigurationError: ``kind`` or ``object_id`` is not a valid name.
-        """
-        name = object_key(kind, object_id)
-        self.store.check(name)
-        return Occupancy(self, name)
-
     def occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> OccupyAcquisition:
@@ -136,7 +126,9 @@ class Occupancies:
             Closed: the ``Locks`` is closed, forked or of another event loop.
             ConfigurationError: an argument is not valid (raised at once).
         """
-        return self._handle(thing).occupy(timeout, who=who)
+        check_seconds("timeout", timeout)
+        enter = partial(self._enter, self._name(thing), timeout, who)
+        return OccupyAcquisition(enter)
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -146,7 +138,10 @@ class Occupancies:
         ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
         shown. Other errors as ``occupy``.
         """
-        return await self._handle(thing).try_occupy(timeout, who=who)
+        try:
+            return await self.occupy(thing, timeout, who=who)
+        except (LockBusy, LockTimeout):
+            return None
 
     def occupied(
         self,
@@ -208,15 +203,10 @@ class Occupancies:
         Raises:
             BackendError: the store failed.
         """
-        return await self._handle(thing).holders()
-
-    async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return who uses the object that is named ``kind:id`` in the store."""
-        look = partial(self.store.usings, name, "")
+        look = partial(self.store.usings, self._name(thing), "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
-    async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object named ``kind:id`` in the store, as ``occupy`` does."""
+    async def _enter(self, name: str, timeout: float | None, who: str) -> Occupied:
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -288,54 +278,10 @@ class Occupancies:
             log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
         self._left_behind.discard(attempt)
 
-    def _handle(self, thing: object) -> Occupancy:
-        return self.of(*self._name_of(thing))
-
-
-@final
-class Occupancy:
-    """Handle of an object that several programs may want to use; tasks may share it."""
-
-    def __init__(self, occupancies: Occupancies, name: str) -> None:
-        self._occupancies = occupancies
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """The object's name in the store: ``kind:id``."""
-        return self._name
-
-    def occupy(
-        self, timeout: float | None = None, *, who: str = ""
-    ) -> OccupyAcquisition:
-        """Return an attempt to use the object alone: ``await`` it, or enter it.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
-        shown. Raises ``LockBusy`` if the object is in use, and what
-        ``Occupancies.occupy`` raises.
-        """
-        check_seconds("timeout", timeout)
-        enter = partial(self._occupancies.enter, self._name, timeout, who)
-        return OccupyAcquisition(enter)
-
-    async def try_occupy(
-        self, timeout: float | None = None, *, who: str = ""
-    ) -> Occupied | None:
-        """Occupy the object; return None if it is in use or not obtained in time.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that others are shown.
-        """
-        try:
-            return await self.occupy(timeout, who=who)
-        except (LockBusy, LockTimeout):
-            return None
-
-    async def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead programs too."""
-        return await self._occupancies.holders_of(self._name)
-
-    def __repr__(self) -> str:
-        return f"<Occupancy {self._name!r}>"
+    def _name(self, thing: object) -> str:
+        name = object_key(*self._name_of(thing))
+        self.store.check(name)
+        return name
 
 
 @final

@@ -34,7 +34,6 @@ from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
-from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
 from aiorwlock_remote.recipes.once import OnceArgs
@@ -865,56 +864,12 @@ class Occupied(OccupiedTwin):
 
 @final
 class Occupancy(Made[AsyncOccupancy]):
-    """Handle of an object that several programs may want to use; threads may share
-    it.
-    """
-
-    @property
-    def name(self) -> str:
-        """The object's name in the store: ``kind:id``."""
-        return self._twin.name
-
-    def occupy(self, timeout: float | None = None, *, who: str = "") -> Occupied:
-        """Occupy the object; return an ``Occupied``, to be used in ``with``.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
-        shown. Raises ``LockBusy`` if the object is in use, and what
-        ``Occupancies.occupy`` raises.
-        """
-        return self._get(Occupied, self._twin.occupy, timeout, who=who)
-
-    def try_occupy(
-        self, timeout: float | None = None, *, who: str = ""
-    ) -> Occupied | None:
-        """Occupy the object; return None if it is in use or not obtained in time.
-
-        ``timeout``: seconds; None: no limit; ``who``: the name that others are shown.
-        """
-        return self._try(Occupied, self._twin.try_occupy, timeout, who=who)
-
-    def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead programs too."""
-        return self._run(self._twin.holders)
-
-
-@final
-class Occupancies(Made[AsyncOccupancies]):
     """Exclusive use of objects, recorded in one store; creating this does no I/O.
 
-    ``with occupancies.occupy(("book", 42)): …``. An object is named by a pair of kind
-    and id, or by what the store's library has: a row of SQLAlchemy, a model instance of
+    ``with occupancy.occupy(("book", 42)): …``. An object is named by a pair of kind and
+    id, or by what the store's library has: a row of SQLAlchemy, a model instance of
     Django.
     """
-
-    def of(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """Return a handle of one object, without I/O and without occupying it.
-
-        Raises:
-            ConfigurationError: ``kind`` or ``object_id`` is not a valid name.
-        """
-        return Occupancy(
-            self._opener, lambda _: self._call(self._twin.of, kind, object_id)
-        )
 
     def occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -1529,7 +1484,8 @@ class Locks(TicketCalls, LocksTwin):
         """Return a candidate of the leader election ``name``; no I/O.
 
         Use it in ``with`` to stand by, and to lead, in the background while the body
-        runs. All processes that use one name elect one leader among them.
+        runs; or call its ``lead(work)``. All processes that use one name elect one
+        leader among them.
 
         Args:
             name: the election; its lock is the mutex ``("leader", name)``.
@@ -1557,38 +1513,6 @@ class Locks(TicketCalls, LocksTwin):
         leader = Leader(self._opener, lambda _: self._call(make))
         shown.append(weakref.ref(leader))
         return leader
-
-    def lead(
-        self,
-        name: ResourceId,
-        work: Callable[[Held], T],
-        *,
-        on_elected: Callable[[Leader], object] | None = None,
-        on_deposed: Callable[[Leader], object] | None = None,
-        **options: Unpack[OptionArgs],
-    ) -> T:
-        """Run ``work(held)`` while this process is the leader; return what it returned.
-
-        Stand by until the lock of the election is free, then run the work in this
-        thread. **A loss cannot stop the work**: it has to call ``held.check()`` before
-        each step that relies on leading. If that raises ``LockLost``, the process
-        stands by again: the work may be run several times. An outage of the store, of
-        any length, is waited for. When the work returns or raises, or the caller is
-        interrupted, the next candidate leads at once.
-
-        Arguments are those of ``leader``; ``work`` is called with the ``Held``.
-
-        Raises what the work raises, and the following.
-
-        Raises:
-            Closed: the ``Locks`` was closed.
-            BackendError: the store refuses the lock for good: a missing table or right.
-            ConfigurationError: a name, a callback or an option is not valid.
-        """
-        leader = self.leader(
-            name, on_elected=on_elected, on_deposed=on_deposed, **options
-        )
-        return leader.lead(work)
 
     @overload
     def once(self, name: ResourceId, **terms: Unpack[OnceArgs]) -> Once: ...
@@ -1644,24 +1568,7 @@ class Locks(TicketCalls, LocksTwin):
         once = Once(self._opener, lambda _: self._call(make))
         return once if job is None else once.run(job)
 
-    def occupancy(
-        self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
-    ) -> Occupancy:
-        """Return a handle of one object, by which it is marked as in use; no I/O.
-
-        Args:
-            kind: kind of the object, such as ``"book"``.
-            object_id: the one object of that kind.
-            names: the store's keys of the object, and ages; see ``OccupancyArgs``.
-
-        Raises what ``occupancies`` raises.
-        """
-        return Occupancy(
-            self._opener,
-            lambda _: self._call(self._twin.occupancy, kind, object_id, **names),
-        )
-
-    def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
+    def occupancy(self, **names: Unpack[OccupancyArgs]) -> Occupancy:
         """Return a factory of handles that mark existing objects as in use; no I/O.
 
         A thread that occupies an object leaves a record in the store: first under the
@@ -1676,6 +1583,6 @@ class Locks(TicketCalls, LocksTwin):
             Unsupported: this store cannot hold such records.
             ConfigurationError: a name or a number is not valid.
         """
-        return Occupancies(
-            self._opener, lambda _: self._call(self._twin.occupancies, **names)
+        return Occupancy(
+            self._opener, lambda _: self._call(self._twin.occupancy, **names)
         )

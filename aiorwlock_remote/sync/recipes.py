@@ -98,9 +98,21 @@ class LeaderTwin(Entered[AsyncLeader, H]):
         return self._borrow(self._run(self._twin.elected))
 
     def lead(self, work: Callable[[H], R]) -> R:
-        """Stand by, lead, run ``work(held)``, hand over; return what the work returned.
+        """Run ``work(held)`` while this process leads; return what the work returned.
 
-        ``Locks.lead`` says more. Use either this or ``with``, not both at once.
+        Stand by until the lock of the election is free, then run the work in this
+        thread. **A loss cannot stop the work**: it has to call ``held.check()`` before
+        each step that relies on leading. If that raises ``LockLost``, the process
+        stands by again: the work may be run several times. An outage of the store, of
+        any length, is waited for. When the work returns or raises, or the caller is
+        interrupted, the next candidate leads at once. Use either this or ``with``, not
+        both at once.
+
+        Raises what the work raises, and the following.
+
+        Raises:
+            Closed: the ``Locks`` was closed.
+            BackendError: the store refuses the lock for good: a missing table or right.
         """
         twin = self._twin
 

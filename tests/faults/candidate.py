@@ -53,7 +53,7 @@ async def campaign(
             else:
                 attempt.lost(held.lost)
 
-    await locks.lead(plan.election, work, lease=plan.lease)
+    await locks.leader(plan.election, lease=plan.lease).lead(work)
 
 
 async def main(url: str, folder: Path, name: str, plan: Plan) -> None:

@@ -14,24 +14,24 @@ from pathlib import Path
 
 import anyio
 
-from aiorwlock_remote.recipes import Occupancies, Occupied
+from aiorwlock_remote.recipes import Occupancy, Occupied
 from tests.recipes.occupied_places import BOOK, place_of
 
 
-async def entered(occupancies: Occupancies, name: str) -> Occupied:
+async def entered(occupancy: Occupancy, name: str) -> Occupied:
     """In the end."""
     while True:
-        occupied = await occupancies.try_occupy(BOOK, 60, who=name)
+        occupied = await occupancy.try_occupy(BOOK, 60, who=name)
         if occupied is not None:
             return occupied
         await anyio.sleep(0.02)
 
 
-async def turns(occupancies: Occupancies, count: int, body: float, name: str) -> str:
+async def turns(occupancy: Occupancy, count: int, body: float, name: str) -> str:
     """A line for each."""
     lines: list[str] = []
     while len(lines) < count:
-        async with await entered(occupancies, name) as occupied:
+        async with await entered(occupancy, name) as occupied:
             since = time.monotonic()
             await anyio.sleep(body)
             occupied.check()
@@ -49,15 +49,15 @@ async def main(
     spec: str, path: str, count: int, body: float, age: float | None, name: str
 ) -> None:
     """As above."""
-    async with place_of(spec).open(using_age=age) as occupancies:
+    async with place_of(spec).open(using_age=age) as occupancy:
         _say("ready")
         sys.stdin.readline()
-        lines = await turns(occupancies, count, body, name)
+        lines = await turns(occupancy, count, body, name)
         with Path(path).open("ab", buffering=0) as file:  # noqa: ASYNC230 - one write
             file.write(lines.encode())
         _say("done")
         sys.stdin.readline()
-        async with await entered(occupancies, name):
+        async with await entered(occupancy, name):
             _say("in")
             await anyio.sleep_forever()
 

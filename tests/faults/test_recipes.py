@@ -110,7 +110,7 @@ async def test_cancelled_at_every_point(
 
         async def both() -> None:
             await locks.once(name, job, period=DAY)
-            await locks.lead(name, work)
+            await locks.leader(name).lead(work)
 
         return both()
 
@@ -161,6 +161,6 @@ async def test_a_leader_whose_lock_is_broken(site: tuple[str, Outage]) -> None:
                 await anyio.sleep_forever()
 
         with anyio.fail_after(PATIENCE):
-            await locks.lead("broken", work, lease=1)
+            await locks.leader("broken", lease=1).lead(work)
         assert fences == sorted(set(fences))
         assert len(fences) == 2

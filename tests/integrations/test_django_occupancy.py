@@ -16,7 +16,7 @@ from aiorwlock_remote import (
     LockBusy,
     Unsupported,
 )
-from aiorwlock_remote.integrations.django.occupancy import OccupancyRecord, occupancies
+from aiorwlock_remote.integrations.django.occupancy import OccupancyRecord, occupancy
 from tests.recipes.occupied_django import Book, Novel, close, database
 from tests.recipes.occupied_places import BOOK
 from tests.recipes.occupied_tables import ModelPlace
@@ -83,7 +83,7 @@ async def test_a_model_as_users_have_it(tmp_path: Path) -> None:
             editor.create_model(KeyedRecord)
 
     await sync_to_async(make)()
-    records = occupancies(KeyedRecord, database=alias)
+    records = occupancy(KeyedRecord, database=alias)
     async with records.occupy(BOOK, who="alice"):
         row = await KeyedRecord.objects.using(alias).aget()
         assert (row.object, row.status, row.pk) == ("book:42", "using", 1)
@@ -111,7 +111,7 @@ async def test_the_routers_are_asked_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time; records are read where they are written."""
-    records = occupancies(KeyedRecord)
+    records = occupancy(KeyedRecord)
     for name in ("one", "other"):
         alias = database(f"sqlite:///{tmp_path}/{name}.sqlite3")
         monkeypatch.setattr(router, "routers", [Elsewhere(alias)])
@@ -165,18 +165,18 @@ async def test_where_nothing_is_committed_nobody_would_see_it(
 async def test_missing_tables_are_reported(tmp_path: Path) -> None:
     alias = database(f"sqlite:///{tmp_path}/empty.sqlite3")
     with pytest.raises(Unsupported, match=r"manage\.py migrate tests"):
-        await occupancies(KeyedRecord, database=alias).occupy(BOOK)
+        await occupancy(KeyedRecord, database=alias).occupy(BOOK)
     await close(alias)
     with pytest.raises(ConfigurationError, match="no field who"):
-        occupancies(Bare)
+        occupancy(Bare)
     with pytest.raises(ConfigurationError, match="nowhere"):
-        await occupancies(KeyedRecord, database="nowhere").occupy(BOOK)
+        await occupancy(KeyedRecord, database="nowhere").occupy(BOOK)
     with pytest.raises(ConfigurationError):
-        occupancies(KeyedRecord, using_age=0)
+        occupancy(KeyedRecord, using_age=0)
 
 
 async def test_a_server_that_is_not_there() -> None:
     alias = database(f"postgresql://postgres@{IP}:{free_port()}/postgres")
     with pytest.raises(BackendUnavailable):
-        await occupancies(KeyedRecord, database=alias).occupy(BOOK)
+        await occupancy(KeyedRecord, database=alias).occupy(BOOK)
     await close(alias)

@@ -20,7 +20,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.integrations.sqlalchemy.occupancy import (
     TableOccupancyStore,
-    occupancies,
+    occupancy,
     occupancy_table,
 )
 from tests.recipes.fix_occupied import MakePlace
@@ -81,7 +81,7 @@ async def sqlite(folder: Path, **options: Any) -> AsyncIterator[AsyncEngine]:  #
 
 async def test_a_row_is_named_by_its_table_and_key(tmp_path: Path) -> None:
     async with sqlite(tmp_path) as engine, AsyncSession(engine) as session:
-        books = occupancies(engine, Occupation)
+        books = occupancy(engine, Occupation)
         book, copy = Book(id=7), Copy(book=7, number="a")
         with pytest.raises(ConfigurationError, match="Book has no primary key yet"):
             _ = books.occupy(book)
@@ -119,7 +119,7 @@ async def test_the_statements_of_an_occupation(tmp_path: Path) -> None:
         def begin(_: object) -> None:
             said.append("BEGIN")
 
-        async with occupancies(engine, Occupation).occupy(("book", 1)):
+        async with occupancy(engine, Occupation).occupy(("book", 1)):
             assert [word for word in said if word != "BEGIN"] == [
                 *("INSERT", "SELECT", "SELECT", "UPDATE")
             ]
@@ -130,7 +130,7 @@ async def test_the_statements_of_an_occupation(tmp_path: Path) -> None:
 async def test_a_session_that_holds_the_only_connection(tmp_path: Path) -> None:
     options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
     async with sqlite(tmp_path, **options) as engine:
-        books = occupancies(engine, Occupation)
+        books = occupancy(engine, Occupation)
         async with engine.connect():
             with pytest.raises(BackendUnavailable, match="pool") as refused:
                 await books.occupy(("book", 1))
@@ -147,7 +147,7 @@ async def test_whatever_the_engines_isolation(
     place = occupied_table("sqlalchemy", "postgresql")
     url = place.url.replace("postgresql:", "postgresql+asyncpg:")
     engine = create_async_engine(url, isolation_level=level)
-    books = occupancies(engine, Occupation)
+    books = occupancy(engine, Occupation)
     async with books.occupy(("book", 1), who="joe"):
         with pytest.raises(LockBusy):
             await books.occupy(("book", 1))
@@ -162,11 +162,11 @@ async def test_a_table_that_is_not_there(kind: str, occupied_table: MakePlace) -
     url = place.url
     engine = create_async_engine(url.replace(":", f"+{DRIVERS[kind]}:", 1))
     with pytest.raises(Unsupported, match="CREATE TABLE occupancies") as missing:
-        await occupancies(engine, Occupation).occupy(("book", 1))
+        await occupancy(engine, Occupation).occupy(("book", 1))
     assert missing.value.__cause__ is not None
     async with engine.begin() as connection:
         await connection.exec_driver_sql(missing.value.hint)
-    async with occupancies(engine, Occupation).occupy(("book", 1)):
+    async with occupancy(engine, Occupation).occupy(("book", 1)):
         pass
     await engine.dispose()
 
@@ -201,7 +201,7 @@ async def test_a_server_that_is_not_there() -> None:
     url = f"postgresql+asyncpg://postgres:secret@{IP}:{free_port()}/postgres"
     engine = create_async_engine(url)
     with pytest.raises(BackendUnavailable) as away:
-        await occupancies(engine, Occupation).occupy(("book", 1))
+        await occupancy(engine, Occupation).occupy(("book", 1))
     assert "secret" not in str(away.value)
     await engine.dispose()
 
@@ -212,20 +212,20 @@ def test_unusable_engines_and_tables_are_refused(tmp_path: Path) -> None:
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/db")
     for wrong in (sync, other, None):
         with pytest.raises(ConfigurationError, match="AsyncEngine"):
-            occupancies(wrong, Occupation)  # type: ignore[arg-type]
+            occupancy(wrong, Occupation)  # type: ignore[arg-type]
     for table in (None, "occupancies", Base):
         with pytest.raises(ConfigurationError, match="no table"):
-            occupancies(engine, table)  # type: ignore[arg-type]
+            occupancy(engine, table)  # type: ignore[arg-type]
     columns = [Column(name, String(9)) for name in ("object", "who", "status")]
     without = Table("bare", MetaData(), *columns)
     with pytest.raises(ConfigurationError, match="ALTER TABLE bare ADD COLUMN since"):
-        occupancies(engine, without)
+        occupancy(engine, without)
     with pytest.raises(ConfigurationError):
-        occupancies(engine, Occupation, pending_age=0)
-    assert isinstance(occupancies(engine, Occupation).store, TableOccupancyStore)
+        occupancy(engine, Occupation, pending_age=0)
+    assert isinstance(occupancy(engine, Occupation).store, TableOccupancyStore)
 
 
 def test_not_where_all_connections_are_one() -> None:
     engine = create_async_engine("sqlite+aiosqlite://")
     with pytest.raises(ConfigurationError, match="connections are one"):
-        occupancies(engine, Occupation)
+        occupancy(engine, Occupation)

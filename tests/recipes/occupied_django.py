@@ -13,11 +13,11 @@ from tests.recipes.django_settings import configure
 
 configure()
 
-from aiorwlock_remote.integrations.django import occupancy  # noqa: E402 - it needs that
-from aiorwlock_remote.recipes import Occupancies  # noqa: E402
+from aiorwlock_remote.integrations.django import occupancy as for_django  # noqa: E402
+from aiorwlock_remote.recipes import Occupancy  # noqa: E402
 
 
-class Occupation(occupancy.OccupancyRecord):
+class Occupation(for_django.OccupancyRecord):
     """The table of SQLAlchemy's, which has no number as its key."""
 
     who: Any = models.CharField(max_length=200, primary_key=True)
@@ -68,8 +68,8 @@ def database(url: str) -> str:
     return url
 
 
-def occupancies(alias: str, **ages: float | None) -> Occupancies:
-    return occupancy.occupancies(Occupation, database=alias, **ages)  # type: ignore[arg-type]
+def occupancy(alias: str, **ages: float | None) -> Occupancy:
+    return for_django.occupancy(Occupation, database=alias, **ages)  # type: ignore[arg-type]
 
 
 async def close(alias: str) -> None:

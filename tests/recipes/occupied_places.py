@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import redis
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.recipes import Occupancies, folder_occupancy
+from aiorwlock_remote.recipes import Occupancy, folder_occupancy
 
 BOOK = ("book", 42)
 NAME = "book:42"
-Opened = AbstractAsyncContextManager[Occupancies]
+Opened = AbstractAsyncContextManager[Occupancy]
 
 
 class Place(Protocol):
@@ -41,9 +41,9 @@ class RedisPlace:
         self._url = url
 
     @asynccontextmanager
-    async def open(self, **ages: float | None) -> AsyncIterator[Occupancies]:
+    async def open(self, **ages: float | None) -> AsyncIterator[Occupancy]:
         async with connect(self._url) as locks:
-            yield locks.occupancies(**ages)  # type: ignore[arg-type]
+            yield locks.occupancy(**ages)  # type: ignore[arg-type]
 
     def records(self) -> tuple[list[str], list[str]]:
         with closing(self._client()) as client:
@@ -72,8 +72,8 @@ class FolderPlace:
         self._folder = Path(folder)
 
     @asynccontextmanager
-    async def open(self, **ages: float | None) -> AsyncIterator[Occupancies]:
-        yield folder_occupancy.occupancies(self._folder, **ages)  # type: ignore[arg-type]
+    async def open(self, **ages: float | None) -> AsyncIterator[Occupancy]:
+        yield folder_occupancy.occupancy(self._folder, **ages)  # type: ignore[arg-type]
 
     def records(self) -> tuple[list[str], list[str]]:
         found = [

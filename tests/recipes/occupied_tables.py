@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.schema import CreateTable
 
 from aiorwlock_remote.integrations.sqlalchemy import occupancy as for_sqlalchemy
-from aiorwlock_remote.recipes import Occupancies
+from aiorwlock_remote.recipes import Occupancy
 from tests.recipes.occupied_places import NAME
 from tests.servers.mariadb import connected
 
@@ -43,12 +43,12 @@ class TablePlace:
         self.run(str(CreateTable(TABLE).compile(engine)))
 
     @asynccontextmanager
-    async def open(self, **ages: float | None) -> AsyncIterator[Occupancies]:
+    async def open(self, **ages: float | None) -> AsyncIterator[Occupancy]:
         scheme, _, rest = self.url.partition(":")
         driver = DRIVERS[scheme]
         engine = create_async_engine(f"{scheme}+{driver}:{rest}")
         try:
-            yield for_sqlalchemy.occupancies(engine, TABLE, **ages)  # type: ignore[arg-type]
+            yield for_sqlalchemy.occupancy(engine, TABLE, **ages)  # type: ignore[arg-type]
         finally:
             await engine.dispose()
 
@@ -88,12 +88,12 @@ class ModelPlace(TablePlace):
     library = "django"
 
     @asynccontextmanager
-    async def open(self, **ages: float | None) -> AsyncIterator[Occupancies]:
+    async def open(self, **ages: float | None) -> AsyncIterator[Occupancy]:
         from tests.recipes import occupied_django  # noqa: PLC0415 - makes settings
 
         alias = occupied_django.database(self.url)
         try:
-            yield occupied_django.occupancies(alias, **ages)
+            yield occupied_django.occupancy(alias, **ages)
         finally:
             await occupied_django.close(alias)
 

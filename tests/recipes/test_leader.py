@@ -112,7 +112,9 @@ async def test_work_returns(locks: Locks, rival: Locks) -> None:
         held.check()
         return held.fence
 
-    assert await locks.lead("scheduler", work) < await rival.lead("scheduler", work)
+    assert await locks.leader("scheduler").lead(work) < await rival.leader(
+        "scheduler"
+    ).lead(work)
     assert await is_free(rival)
 
 
@@ -123,7 +125,7 @@ async def test_the_error_of_the_work_is_raised_and_hands_over(
         raise Mine
 
     with pytest.raises(Mine):
-        await locks.lead("scheduler", work)
+        await locks.leader("scheduler").lead(work)
     assert await is_free(rival)
 
 
@@ -147,7 +149,7 @@ async def test_an_error_of_another_store_or_lock_is_the_works_own(
         raise error
 
     with pytest.raises(type(error)) as caught:
-        await locks.lead("scheduler", work)
+        await locks.leader("scheduler").lead(work)
     assert caught.value is error
     assert runs == 1
 
@@ -186,7 +188,7 @@ async def test_after_a_loss_it_leads_again(
             await loses(held)
         return "done"
 
-    assert await locks.lead("scheduler", work) == "done"
+    assert await locks.leader("scheduler").lead(work) == "done"
     assert fences == sorted(set(fences))
     assert len(fences) == 3
 
@@ -202,7 +204,7 @@ async def test_a_work_that_has_returned_is_not_run_again(
         store.lose(*NAME)
         return runs
 
-    assert await locks.lead("scheduler", work) == 1
+    assert await locks.leader("scheduler").lead(work) == 1
 
 
 async def test_a_work_that_returns_in_an_outage_hands_over_after_it(
@@ -212,7 +214,7 @@ async def test_a_work_that_returns_in_an_outage_hands_over_after_it(
         store.link.down = True
         return "done"
 
-    assert await locks.lead("scheduler", work) == "done"
+    assert await locks.leader("scheduler").lead(work) == "done"
     store.link.down = False
     await wait_until(lambda: is_free(rival), 20)
 
@@ -364,7 +366,7 @@ async def test_an_error_that_stays_ends_the_body(
                 await leader.elected()
             await anyio.sleep_forever()
     with pytest.raises(Unsupported):
-        await locks.lead("scheduler", sleeps)
+        await locks.leader("scheduler").lead(sleeps)
 
 
 async def test_closing_the_locks_ends_the_body(store: FaultyMemory) -> None:
@@ -447,7 +449,7 @@ async def test_cancelled_at_every_point(
         held.check()
 
     async def history() -> None:
-        await locks.lead("scheduler", work)
+        await locks.leader("scheduler").lead(work)
         async with locks.leader("scheduler") as leader:
             await leader.elected()
 

@@ -16,7 +16,7 @@ async def test_the_error_names_stores_that_have_mutex_sets() -> None:
         with pytest.raises(Unsupported, match="redis:// can"):
             locks.set_rwlock("order", 42)
         with pytest.raises(Unsupported, match="redis:// can"):
-            locks.occupancy("book", 42)
+            locks.occupancy()
         with pytest.raises(Unsupported, match="sqlite://, postgresql://"):
             locks.row_lock("invoices", 1)
         with pytest.raises(

@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import LockBusy, LockLost, LockTimeout, NotOwner
-from aiorwlock_remote.recipes import Occupancies, Occupied
+from aiorwlock_remote.recipes import Occupancy, Occupied
 from tests.recipes.occupied_places import BOOK, NAME, Place
 
 pytestmark = [
@@ -38,7 +38,7 @@ async def test_one_uses_it_and_the_others_are_told_by_whom(place: Place) -> None
                 pass
         assert place.records() == NOTHING
         assert await theirs.holders(BOOK) == ()
-        async with theirs.of(*BOOK).occupy():
+        async with theirs.occupy(BOOK):
             assert len(place.records()[1]) == 1
         assert place.records() == NOTHING
 
@@ -124,7 +124,7 @@ async def test_another_programs_records_keep_us_out(place: Place) -> None:
             await anyio.to_thread.run_sync(place.erase)
 
 
-async def _occupy(ours: Occupancies) -> None:
+async def _occupy(ours: Occupancy) -> None:
     async with ours.occupy(BOOK, timeout=30):
         pass
 
@@ -160,7 +160,7 @@ async def test_who_is_too_slow_is_told_and_harms_nobody(place: Place) -> None:
         assert await other.release()
 
 
-async def _in_the_end(ours: Occupancies, who: str) -> Occupied:
+async def _in_the_end(ours: Occupancy, who: str) -> Occupied:
     with anyio.fail_after(30):
         while True:
             occupied = await ours.try_occupy(BOOK, who=who)
@@ -235,7 +235,7 @@ TASKS, TURNS = 6, 4
 async def test_many_want_it_at_once(place: Place) -> None:
     inside, most, turns = 0, 0, 0
 
-    async def want(some: Occupancies) -> None:
+    async def want(some: Occupancy) -> None:
         nonlocal inside, most, turns
         mine = 0
         while mine < TURNS:

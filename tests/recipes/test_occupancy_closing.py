@@ -1,4 +1,4 @@
-"""Occupancies that are closed, and a loop that their libraries do not know."""
+"""Occupancy that are closed, and a loop that their libraries do not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
     place = FolderPlace(str(tmp_path))
-    home, store = watched(folder_occupancy.occupancies(tmp_path))
+    home, store = watched(folder_occupancy.occupancy(tmp_path))
     held = await home.occupy(("book", 1))
     stands = anyio.Event()
 

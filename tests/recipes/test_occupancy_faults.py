@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from aiorwlock_remote import AcquireUncertain, BackendUnavailable, LockBusy
-from aiorwlock_remote.recipes import Occupancies
+from aiorwlock_remote.recipes import Occupancy
 from aiorwlock_remote.runtime.cleanup import MAX_RETRIES
 from tests.backends.redis.connections import eventually
 from tests.recipes.occupied_places import BOOK, Place
@@ -130,7 +130,7 @@ async def test_a_loop_that_ends_leaves_nothing(place: Place) -> None:
         assert place.records() == NOTHING
 
 
-async def _use(home: Occupancies) -> None:
+async def _use(home: Occupancy) -> None:
     async with home.occupy(BOOK):
         pass
 
@@ -250,7 +250,7 @@ async def test_two_that_meet_rest_and_try_again(place: Place) -> None:
 
         turns: list[str] = []
 
-        async def use(home: Occupancies, store: Watched) -> None:
+        async def use(home: Occupancy, store: Watched) -> None:
             store.after = meet
             while True:
                 try:

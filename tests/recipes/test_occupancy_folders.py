@@ -24,7 +24,7 @@ from aiorwlock_remote import (
     Unsupported,
 )
 from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges
-from aiorwlock_remote.recipes import Occupancies, folder_occupancy
+from aiorwlock_remote.recipes import Occupancy, folder_occupancy
 from aiorwlock_remote.recipes.folder_occupancy import FolderOccupancyStore
 from tests.recipes.occupied_places import BOOK, NAME
 
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 async def test_what_lies_there(tmp_path: Path) -> None:
-    books = folder_occupancy.occupancies(tmp_path)
+    books = folder_occupancy.occupancy(tmp_path)
     async with books.occupy(BOOK, who="../Zoë, \n."):
         (file,) = (tmp_path / NAME / "using").iterdir()
         label, process, nonce = file.name.split(",")
@@ -63,7 +63,7 @@ def sweep(folder: Path) -> None:
 
 
 async def test_empty_folders_may_be_swept_away(tmp_path: Path) -> None:
-    books = folder_occupancy.occupancies(tmp_path)
+    books = folder_occupancy.occupancy(tmp_path)
     store = books.store
     assert await books.holders(BOOK) == ()
     for _ in range(2):
@@ -81,7 +81,7 @@ async def test_empty_folders_may_be_swept_away(tmp_path: Path) -> None:
 
 async def test_of_a_long_name_the_beginning_is_shown(tmp_path: Path) -> None:
     """As much as a file's name holds; no letter is cut in two."""
-    store = folder_occupancy.occupancies(tmp_path).store
+    store = folder_occupancy.occupancy(tmp_path).store
     shown, _, _ = store.sign("first" + "ä" * 200).split(",")
     assert shown == "first" + quote("ä") * 15
 
@@ -90,13 +90,13 @@ async def test_what_is_no_record(tmp_path: Path) -> None:
     for part in ("pending", "using"):
         (tmp_path / NAME / part / "folder").mkdir(parents=True)
         (tmp_path / NAME / part / ".nfs0001").touch()
-    async with folder_occupancy.occupancies(tmp_path).occupy(BOOK):
+    async with folder_occupancy.occupancy(tmp_path).occupy(BOOK):
         pass
 
 
 async def test_the_age_is_by_the_file_servers_clock(tmp_path: Path) -> None:
     """Whatever our own says: what counts is the file that was made just now."""
-    books = folder_occupancy.occupancies(tmp_path, using_age=60)
+    books = folder_occupancy.occupancy(tmp_path, using_age=60)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
     for age, busy in ((-3600, True), (59, True), (61, False)):
@@ -116,7 +116,7 @@ async def test_what_is_too_old_is_not_extended(
     tmp_path: Path, age: int, extended: bool
 ) -> None:
     """By the file server's clock: another may be about to delete it."""
-    store = folder_occupancy.occupancies(tmp_path, using_age=60).store
+    store = folder_occupancy.occupancy(tmp_path, using_age=60).store
     me = store.sign("me")
     await store.write(NAME, me)
     assert await store.promote(NAME, me)
@@ -128,7 +128,7 @@ async def test_what_is_too_old_is_not_extended(
 
 
 async def test_only_proof_is_proof(tmp_path: Path) -> None:
-    books = folder_occupancy.occupancies(tmp_path, using_age=None)
+    books = folder_occupancy.occupancy(tmp_path, using_age=None)
     using = tmp_path / NAME / "using"
     using.mkdir(parents=True)
     world, pid, start = folder_occupancy.own_process_proof().split(".")
@@ -192,8 +192,8 @@ class Cached(FolderOccupancyStore):
 
 
 async def test_an_old_look_is_found_out(tmp_path: Path) -> None:
-    ours = Occupancies(Cached(tmp_path, ExpiryAges()))
-    async with folder_occupancy.occupancies(tmp_path).occupy(BOOK, who="joe"):
+    ours = Occupancy(Cached(tmp_path, ExpiryAges()))
+    async with folder_occupancy.occupancy(tmp_path).occupy(BOOK, who="joe"):
         with pytest.raises(LockTimeout) as late:
             await ours.occupy(BOOK, timeout=0.2)
         assert late.value.holders == ("joe",)
@@ -203,7 +203,7 @@ async def test_an_old_look_is_found_out(tmp_path: Path) -> None:
 
 async def test_a_move_whose_answer_was_lost_is_found(tmp_path: Path) -> None:
     """NFS repeats a request; the second is answered with "no such file"."""
-    store = folder_occupancy.occupancies(tmp_path).store
+    store = folder_occupancy.occupancy(tmp_path).store
     me = store.sign("me")
     await store.write(NAME, me)
     await store.write(NAME, me)
@@ -213,7 +213,7 @@ async def test_a_move_whose_answer_was_lost_is_found(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    books = folder_occupancy.occupancies(gone)
+    books = folder_occupancy.occupancy(gone)
     for call in (books.try_occupy, books.holders):
         with pytest.raises(BackendUnavailable, match=f"mkdir -p {gone}"):
             await call(BOOK)
@@ -223,20 +223,20 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(Unsupported):
             await call(BOOK)
     with pytest.raises(Unsupported):
-        await folder_occupancy.occupancies("/sys").occupy(BOOK)
+        await folder_occupancy.occupancy("/sys").occupy(BOOK)
     name: Any
     for name in ("", "a\0b", "\ud800", None, b"x", 5):
         with pytest.raises(ConfigurationError):
-            folder_occupancy.occupancies(name)
+            folder_occupancy.occupancy(name)
     with pytest.raises(ConfigurationError):
-        folder_occupancy.occupancies(tmp_path, using_age=0)
+        folder_occupancy.occupancy(tmp_path, using_age=0)
 
 
 async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:
     """Nothing is lost by that, and what could not be given back can be later."""
     root, away = tmp_path / "books", tmp_path / "away"
     root.mkdir()
-    books = folder_occupancy.occupancies(root, using_age=None)
+    books = folder_occupancy.occupancy(root, using_age=None)
     occupied = await books.occupy(BOOK)
     root.rename(away)
     for call in (occupied.extend, occupied.release):
@@ -267,7 +267,7 @@ def test_errors_of_the_system(tmp_path: Path) -> None:
 
 async def test_threads_of_others_are_not_needed(tmp_path: Path) -> None:
     """Who fills all threads with calls that wait for us waits for ever."""
-    books = folder_occupancy.occupancies(tmp_path)
+    books = folder_occupancy.occupancy(tmp_path)
     free = anyio.to_thread.current_default_thread_limiter()
     tokens = [object() for _ in range(int(free.total_tokens))]
     for token in tokens:
@@ -282,7 +282,7 @@ async def test_threads_of_others_are_not_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["using", "pending"])
 async def test_a_record_whose_name_is_no_text(tmp_path: Path, part: str) -> None:
     """Of a shell script, in letters of its own: it counts as any, and ends as any."""
-    books = folder_occupancy.occupancies(tmp_path, using_age=600)
+    books = folder_occupancy.occupancy(tmp_path, using_age=600)
     record = tmp_path / NAME / part / os.fsdecode(b"\xe9t\xe9")
     record.parent.mkdir(parents=True)
     record.touch()

@@ -77,18 +77,18 @@ async def test_one_at_a_time_and_a_killed_one_is_in_nobodys_way(
     name, ours = f"child-{loop_of(place)}", "ours"
     plan = TURNS, BODY, "none" if age is None else age, name
     with process(place, path, *plan) as child:
-        async with place.open(using_age=age) as occupancies:
+        async with place.open(using_age=age) as occupancy:
             go(child)
-            own = await turns(occupancies, TURNS, BODY, ours)
+            own = await turns(occupancy, TURNS, BODY, ours)
             assert await anyio.to_thread.run_sync(said, child) == "done"
             in_order = turns_of(path.read_text() + own)
             go(child)
             assert await anyio.to_thread.run_sync(said, child) == "in"
-            assert await occupancies.holders(BOOK) == (name,)
-            assert await occupancies.try_occupy(BOOK) is None
+            assert await occupancy.holders(BOOK) == (name,)
+            assert await occupancy.try_occupy(BOOK) is None
             child.kill()
             with anyio.fail_after(60):
-                async with await entered(occupancies, ours):
+                async with await entered(occupancy, ours):
                     pass
     assert Counter(name for *_, name in in_order) == {name: TURNS, ours: TURNS}
     for (_, left, first), (since, _, second) in pairwise(in_order):

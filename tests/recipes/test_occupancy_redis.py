@@ -31,15 +31,15 @@ PENDING, USING = "pending:book:42", "using:book:42"
 async def test_the_keys_are_named_as_users_say(fresh_redis: RedisServer) -> None:
     names = {"pending": "want %s", "using": "%s.in-use"}
     async with connect(fresh_redis.url, prefix="eu:") as locks:
-        async with locks.occupancy("book", 42).occupy():
+        async with locks.occupancy().occupy(("book", 42)):
             assert fresh_redis.ask("KEYS", "*") == [b"eu:using:book:42"]
-        await locks.occupancies().store.write("book:42", "me")
+        await locks.occupancy().store.write("book:42", "me")
         found = set(fresh_redis.ask("KEYS", "*"))
         assert found == {b"eu:pending:book:42", b"{eu:pending:book:42}.since"}
         fresh_redis.ask("FLUSHALL")
-        async with locks.occupancy("{a}", "b:c", **names).occupy():  # type: ignore[arg-type]
+        async with locks.occupancy(**names).occupy(("{a}", "b:c")):  # type: ignore[arg-type]
             assert fresh_redis.ask("KEYS", "*") == [b"eu:{a}:b:c.in-use"]
-        assert locks.occupancies(pending="p%s") is locks.occupancies(pending="p%s")
+        assert locks.occupancy(pending="p%s") is locks.occupancy(pending="p%s")
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ async def test_names_that_cannot_be_used(
 ) -> None:
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(ConfigurationError):
-            locks.occupancy("book", 42, **names)  # type: ignore[arg-type]
+            locks.occupancy(**names)  # type: ignore[arg-type]
         for thing in (("book", ""), ("book", 1.5), "book", None, ("a\n", 1)):
             with pytest.raises(ConfigurationError):
-                _ = locks.occupancies().occupy(thing)
+                _ = locks.occupancy().occupy(thing)
 
 
 async def test_another_store_cannot_hold_any() -> None:
     async with connect("memory://") as locks:
         with pytest.raises(Unsupported):
-            locks.occupancy("book", 42)
+            locks.occupancy()
 
 
 @pytest.mark.parametrize("key", [PENDING, USING, f"{{{PENDING}}}.since"])
@@ -79,7 +79,7 @@ async def test_another_type_under_a_key(fresh_redis: RedisServer, key: str) -> N
     fresh_redis.ask("LPUSH", key, "x")
     async with connect(fresh_redis.url) as locks:
         with pytest.raises(BadRecord):
-            await locks.occupancy(*BOOK).occupy()
+            await locks.occupancy().occupy(BOOK)
         assert fresh_redis.ask("KEYS", "*") == [key.encode()]
 
 
@@ -88,30 +88,29 @@ async def test_another_programs_end_counts_from_when_it_was_seen(
 ) -> None:
     async with connect(fresh_redis.url) as locks:
         fresh_redis.ask("SET", USING, "joe")
-        never = locks.occupancy(*BOOK, using_age=None)
-        assert await never.try_occupy() is None
-        assert await locks.occupancy(*BOOK).holders() == ("joe",)
+        assert await locks.occupancy(using_age=None).try_occupy(BOOK) is None
+        assert await locks.occupancy().holders(BOOK) == ("joe",)
         assert fresh_redis.ask("PTTL", USING) == -1
-        assert await locks.occupancy(*BOOK, using_age=60).try_occupy() is None
+        assert await locks.occupancy(using_age=60).try_occupy(BOOK) is None
         assert 50_000 < fresh_redis.ask("PTTL", USING) <= 60_000
-        assert await locks.occupancy(*BOOK, using_age=600).try_occupy() is None
+        assert await locks.occupancy(using_age=600).try_occupy(BOOK) is None
         assert fresh_redis.ask("PTTL", USING) <= 60_000
 
 
 async def test_ours_ends_by_itself(fresh_redis: RedisServer) -> None:
     async with connect(fresh_redis.url) as locks:
-        async with locks.occupancy(*BOOK, using_age=60).occupy() as occupied:
+        async with locks.occupancy(using_age=60).occupy(BOOK) as occupied:
             fresh_redis.ask("PEXPIRE", USING, 30_000)
             await occupied.extend()
             assert 50_000 < fresh_redis.ask("PTTL", USING) <= 60_000
-        async with locks.occupancy(*BOOK, using_age=None).occupy() as occupied:
+        async with locks.occupancy(using_age=None).occupy(BOOK) as occupied:
             await occupied.extend()
             assert fresh_redis.ask("PTTL", USING) == -1
 
 
 async def test_who_replaced_us_stays(fresh_redis: RedisServer) -> None:
     async with connect(fresh_redis.url) as locks:
-        occupied = await locks.occupancy(*BOOK).occupy()
+        occupied = await locks.occupancy().occupy(BOOK)
         fresh_redis.ask("SET", USING, "joe")
         with pytest.raises(LockLost):
             await occupied.extend()
@@ -176,7 +175,7 @@ async def test_a_published_program_takes_part(fresh_redis: RedisServer) -> None:
         nonlocal inside
         async with connect(fresh_redis.url) as locks:
             while turns["ours"] < 20:
-                occupied = await locks.occupancy(*BOOK).try_occupy(60)
+                occupied = await locks.occupancy().try_occupy(BOOK, 60)
                 if occupied is not None:
                     async with occupied:
                         enter("ours")
@@ -194,7 +193,7 @@ async def test_a_published_program_takes_part(fresh_redis: RedisServer) -> None:
 
 async def test_closing_gives_everything_back(fresh_redis: RedisServer) -> None:
     async with connect(fresh_redis.url) as locks:
-        some = locks.occupancies()
+        some = locks.occupancy()
         held = [await some.occupy(("book", number)) for number in range(3)]
     assert fresh_redis.ask("KEYS", "*") == []
     assert not await held[0].release()

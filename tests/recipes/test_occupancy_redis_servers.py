@@ -30,10 +30,10 @@ pytestmark = [
 async def test_a_server_that_is_gone(start_redis: StartRedis) -> None:
     server = start_redis()
     async with connect(server.url, connect_timeout=1) as locks:
-        occupied = await locks.occupancy("book", 1).occupy()
+        occupied = await locks.occupancy().occupy(("book", 1))
         server.kill()
         with pytest.raises(BackendUnavailable):
-            await locks.occupancy(*BOOK).occupy()
+            await locks.occupancy().occupy(BOOK)
         with pytest.raises(BackendUnavailable):
             await occupied.release()
 
@@ -43,10 +43,10 @@ async def test_a_server_that_is_full(start_redis: StartRedis) -> None:
     """Nobody gets in, and whoever is in gets out."""
     server = start_redis(config={"maxmemory-policy": "noeviction"})
     async with connect(server.url) as locks:
-        occupied = await locks.occupancy("book", 1).occupy()
+        occupied = await locks.occupancy().occupy(("book", 1))
         server.ask("CONFIG", "SET", "maxmemory", 1)
         with pytest.raises(BackendError, match="OOM"):
-            await locks.occupancy(*BOOK).occupy()
+            await locks.occupancy().occupy(BOOK)
         await occupied.extend()
         assert await occupied.release()
         server.ask("CONFIG", "SET", "maxmemory", 0)
@@ -56,10 +56,10 @@ async def test_a_server_that_is_full(start_redis: StartRedis) -> None:
 @pytest.mark.slow
 async def test_too_few_replicas(pair: Pair) -> None:
     async with connect(pair.url, min_replicas=1) as locks:
-        async with locks.occupancy(*BOOK).occupy():
+        async with locks.occupancy().occupy(BOOK):
             assert pair.replica.ask("EXISTS", "using:book:42") == 1
         pair.replica.pause()
-        await too_few(locks.occupancy(*BOOK).occupy())
+        await too_few(locks.occupancy().occupy(BOOK))
         assert pair.primary.ask("KEYS", "*") == []
 
 
@@ -67,30 +67,28 @@ async def test_too_few_replicas(pair: Pair) -> None:
 async def test_in_a_cluster(redis_cluster: Cluster) -> None:
     async with connect(redis_cluster.url) as locks:
         with pytest.raises(ConfigurationError, match="slots"):
-            locks.occupancy(*BOOK)
-        tagged = locks.occupancies(pending="pending:{%s}", using="using:{%s}")
+            _ = locks.occupancy().occupy(BOOK)
+        tagged = locks.occupancy(pending="pending:{%s}", using="using:{%s}")
         for number in range(5):
             async with tagged.occupy(("book", number)):
                 with pytest.raises(LockBusy):
                     await tagged.occupy(("book", number))
-        async with locks.occupancy("{book}", 42).occupy():
+        async with locks.occupancy().occupy(("{book}", 42)):
             pass
-        store = tagged.of("book", 7)._occupancies.store
-        keys = list(store._keys("book:7"))  # type: ignore[attr-defined]
+        keys = list(tagged.store._keys("book:7"))  # type: ignore[attr-defined]
         assert len({slot_of(key) for key in keys}) == 1
 
 
 async def everything(url: str, number: int = 0) -> None:
     """Every kind of step."""
     async with connect(url) as locks:
-        book = locks.occupancy("book", number, pending_age=1)
-        store = locks.occupancies(pending_age=1).store
-        await store.write(f"book:{number}", "somebody")
+        books, book = locks.occupancy(pending_age=1), ("book", number)
+        await books.store.write(f"book:{number}", "somebody")
         await anyio.sleep(1.2)
-        async with book.occupy() as occupied:
+        async with books.occupy(book) as occupied:
             await occupied.extend()
-            assert await book.try_occupy() is None
-        async with locks.occupancy("book", number, using_age=None).occupy():
+            assert await books.try_occupy(book) is None
+        async with locks.occupancy(using_age=None).occupy(("book", number)):
             pass
 
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, ConfigurationError, LockBusy, LockLost, NotOwner
-from aiorwlock_remote.recipes import Occupancies, folder_occupancy
+from aiorwlock_remote.recipes import Occupancy, folder_occupancy
 from aiorwlock_remote.recipes.occupancy import Occupied
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.fixed_clock import StandingClock
@@ -24,15 +24,15 @@ pytestmark = [
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Occupancies:
-    return folder_occupancy.occupancies(tmp_path)
+def books(tmp_path: Path) -> Occupancy:
+    return folder_occupancy.occupancy(tmp_path)
 
 
 def book(_request: str, number: int) -> tuple[str, int]:
     return "book", number
 
 
-async def test_a_call_is_one_use(books: Occupancies) -> None:
+async def test_a_call_is_one_use(books: Occupancy) -> None:
     @books.occupied(book)
     async def view(request: str, number: int) -> str:
         """Shown."""
@@ -50,7 +50,7 @@ async def test_a_call_is_one_use(books: Occupancies) -> None:
 
 
 async def test_busy_makes_the_answer_unless_the_body_was_refused(
-    books: Occupancies,
+    books: Occupancy,
 ) -> None:
     def busy(error: LockBusy) -> str:
         return f"in use by {error.holders[0]}"
@@ -67,7 +67,7 @@ async def test_busy_makes_the_answer_unless_the_body_was_refused(
         await view("other", 1)
 
 
-async def test_only_coroutine_functions(books: Occupancies) -> None:
+async def test_only_coroutine_functions(books: Occupancy) -> None:
     def plain(_request: str, number: int) -> str:
         return str(number)
 
@@ -83,7 +83,7 @@ async def test_only_coroutine_functions(books: Occupancies) -> None:
         books.occupied(book, busy="in use")  # type: ignore[arg-type]
 
 
-async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
+async def test_one_that_is_dropped_is_warned_of(books: Occupancy) -> None:
     occupied = await books.occupy(("book", 1))
     some = [occupied]
     del occupied
@@ -94,7 +94,7 @@ async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
 
 
 async def test_one_that_was_given_back_is_not_entered_again(
-    books: Occupancies,
+    books: Occupancy,
 ) -> None:
     occupied = await books.occupy(("book", 1))
     async with occupied:
@@ -104,7 +104,7 @@ async def test_one_that_was_given_back_is_not_entered_again(
             pytest.fail("it protects nothing")
 
 
-async def test_one_that_is_entered_is_not_entered_again(books: Occupancies) -> None:
+async def test_one_that_is_entered_is_not_entered_again(books: Occupancy) -> None:
     """The inner block's end would leave the rest of the outer one unprotected."""
     occupying = books.occupy(("book", 1))
     async with occupying as occupied:
@@ -120,7 +120,7 @@ async def test_one_that_is_entered_is_not_entered_again(books: Occupancies) -> N
 
 @pytest.mark.parametrize("raising", [True, False])
 async def test_a_forked_child_gives_nothing_back(
-    books: Occupancies, monkeypatch: pytest.MonkeyPatch, *, raising: bool
+    books: Occupancy, monkeypatch: pytest.MonkeyPatch, *, raising: bool
 ) -> None:
     pid = os.getpid()
     error = ZeroDivisionError if raising else Closed
@@ -140,7 +140,7 @@ async def test_a_forked_child_gives_nothing_back(
 
 @pytest.mark.slow
 async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
-    short = folder_occupancy.occupancies(tmp_path, using_age=1)
+    short = folder_occupancy.occupancy(tmp_path, using_age=1)
     occupied = await short.occupy(("book", 1))
     await anyio.sleep(1.1)
     with pytest.raises(LockLost, match="expired"):
@@ -150,7 +150,7 @@ async def test_one_that_is_too_old_is_not_entered(tmp_path: Path) -> None:
 
 
 async def test_extended_it_is_as_young_as_when_that_was_asked_for(
-    books: Occupancies, monkeypatch: pytest.MonkeyPatch
+    books: Occupancy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the store took to do it."""
     clock = StandingClock()
@@ -170,22 +170,20 @@ async def test_extended_it_is_as_young_as_when_that_was_asked_for(
     assert await occupied.release()
 
 
-async def test_names(books: Occupancies) -> None:
+async def test_names(books: Occupancy) -> None:
     number = UUID(int=7)
     async with books.occupy(("book", number)):
         assert await books.try_occupy(("book", str(number))) is None
-        assert await books.of("book", number).try_occupy() is None
-        assert repr(books.of("book", 7)) == "<Occupancy 'book:7'>"
     async with await books.occupy(("book", 1)) as occupied:
         assert repr(occupied) == "<Occupied 'book:1' in use>"
     assert repr(occupied) == "<Occupied 'book:1' given back>"
     for timeout in (-1, float("nan"), "1"):
         with pytest.raises(ConfigurationError):
-            _ = books.of("book", 1).occupy(timeout)  # type: ignore[arg-type]
+            _ = books.occupy(("book", 1), timeout)  # type: ignore[arg-type]
 
 
 async def test_what_names_and_answers_is_no_coroutine_function(
-    books: Occupancies,
+    books: Occupancy,
 ) -> None:
     """Nobody would await what it gives."""
 
@@ -198,7 +196,7 @@ async def test_what_names_and_answers_is_no_coroutine_function(
             books.occupied(**functions)
 
 
-def test_what_another_loop_occupied(books: Occupancies) -> None:
+def test_what_another_loop_occupied(books: Occupancy) -> None:
     """Only its own loop can give it back: it is not taken for given back."""
     # Not returned: anyio below 4.16 keeps what its ``run`` returned.
     kept: list[Occupied] = []

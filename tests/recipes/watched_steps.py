@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from aiorwlock_remote.core.occupancy import ContenderRecord
 from aiorwlock_remote.ports.recipes import OccupancyStore
-from aiorwlock_remote.recipes import Occupancies
+from aiorwlock_remote.recipes import Occupancy
 from tests.recipes.occupied_places import BOOK, Place
 
 T = TypeVar("T")
@@ -66,9 +66,9 @@ async def nothing(_step: str) -> None:
     """Happens."""
 
 
-def watched(home: Occupancies) -> tuple[Occupancies, Watched]:
+def watched(home: Occupancy) -> tuple[Occupancy, Watched]:
     store = Watched(home.store)
-    return Occupancies(store, event_loop=home._event_loop), store
+    return Occupancy(store, event_loop=home._event_loop), store
 
 
 def at(number: int, store: Watched, action: Callable[[], object]) -> Upset:

@@ -22,7 +22,7 @@ from aiorwlock_remote.locks import lock
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.recipes.leader import Leader
 from aiorwlock_remote.recipes.mutex_set import MutexSet
-from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy, Occupied
+from aiorwlock_remote.recipes.occupancy import Occupancy, Occupied
 from aiorwlock_remote.recipes.once import Once
 from aiorwlock_remote.recipes.row_lock.lock import RowHeld, RowLock
 from tests.sync.words import Words
@@ -68,7 +68,6 @@ from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
-from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
 from aiorwlock_remote.recipes.once import OnceArgs
@@ -224,22 +223,6 @@ LOCKS = {
         shown.append(weakref.ref(leader))
         return leader
 """,
-    "lead": """
-    def lead(
-        self,
-        name: ResourceId,
-        work: Callable[[Held], T],
-        *,
-        on_elected: Callable[[Leader], object] | None = None,
-        on_deposed: Callable[[Leader], object] | None = None,
-        **options: Unpack[OptionArgs],
-    ) -> T:
-        DOCSTRING
-        leader = self.leader(
-            name, on_elected=on_elected, on_deposed=on_deposed, **options
-        )
-        return leader.lead(work)
-""",
     "once": """
     @overload
     def once(self, name: ResourceId, **terms: Unpack[OnceArgs]) -> Once: ...
@@ -283,7 +266,6 @@ CLASSES = (
     Derived(RowLock, "Made[AsyncRowLock]"),
     Derived(Occupied, "OccupiedTwin"),
     Derived(Occupancy, "Made[AsyncOccupancy]"),
-    Derived(Occupancies, "Made[AsyncOccupancies]"),
     Derived(Leader, "LeaderTwin[Held]", more=SHOW),
     Derived(Once, "OnceTwin[Held]", more=SHOW),
     Derived(TicketCalls, "Made[aio.Locks]"),
@@ -300,8 +282,7 @@ BY_HAND = {
     "RowHeld.guard": "likewise",
     "Leader.elected": "LeaderTwin",
     "Leader.lead": "LeaderTwin",
-    "Locks.lead": "LOCKS, with the docstring of the async method",
-    "Locks.leader": "likewise",
+    "Locks.leader": "LOCKS, with the docstring of the async method",
     "Locks.once": "likewise",
     "Locks.synchronized": "likewise",
     "Once.run": "OnceTwin",
@@ -311,10 +292,8 @@ LEFT_OUT = {
     "Locks.aclose": "`close`: see LocksTwin",
     "Mutex.in_transaction": "the transaction's connection is another loop's",
     "WriterLock.in_transaction": "the same",
-    "Occupancies.occupied": "decorates coroutine functions",
-    "Occupancies.enter": "for the integrations",
-    "Occupancies.holders_of": "for the integrations",
-    "Occupancies.aclose": "closed with their Locks",
+    "Occupancy.occupied": "decorates coroutine functions",
+    "Occupancy.aclose": "closed with their Locks",
 }
 
 #: Plain functions that touch no state of the loop.

@@ -164,7 +164,7 @@ class TestLead:
             return held.fence
 
         with ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda one: one.lead("work", work), two * 2))
+            results = list(pool.map(lambda one: one.leader("work").lead(work), two * 2))
         assert sorted(results) == fences
         assert len(set(fences)) == 4
 
@@ -184,12 +184,12 @@ class TestLead:
                 held.check()
             return f"run {runs}"
 
-        done = locks.lead(
+        leader = locks.leader(
             "work",
-            work,
             on_elected=lambda leader: events.append(f"elected {leader.name}"),
             on_deposed=lambda _: events.append("deposed"),
         )
+        done = leader.lead(work)
         assert done == "run 2"
         assert events == ["elected work", "deposed"] * 2
 
@@ -198,7 +198,7 @@ class TestLead:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            locks.lead("work", fail)
+            locks.leader("work").lead(fail)
         assert not locks.mutex("leader", "work").locked()
 
     @pytest.mark.slow
@@ -227,7 +227,7 @@ class TestLead:
                 stack.enter_context(other.mutex("leader", "work"))
             thread = in_a_thread(interrupt)
             with pytest.raises(KeyboardInterrupt):
-                locks.lead("work", work)
+                locks.leader("work").lead(work)
             thread.join()
             until(lambda: not lock.info().queue, "it has left")
         until(lambda: not lock.locked(), "given back")

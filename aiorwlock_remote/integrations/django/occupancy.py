@@ -5,7 +5,7 @@
     class Occupation(OccupancyRecord):  # in models.py; then makemigrations
         pass
 
-    occupy = occupancies(Occupation).occupy
+    occupy = occupancy(Occupation).occupy
 
     async with occupy(book):
         ...
@@ -44,7 +44,7 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.integrations._occupancy import COLUMNS, WIDTH, RowsOccupancyStore
-from aiorwlock_remote.recipes.occupancy import Occupancies
+from aiorwlock_remote.recipes.occupancy import Occupancy
 from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
@@ -78,14 +78,14 @@ class OccupancyRecord(models.Model):
         return f"{self.object} {self.status} {self.who}"
 
 
-def occupancies(
+def occupancy(
     model: type[models.Model],
     *,
     database: str | None = None,
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
-) -> Occupancies:
-    """Return ``Occupancies`` whose records are rows of a model; no I/O.
+) -> Occupancy:
+    """Return an ``Occupancy`` whose records are rows of a model; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
@@ -101,7 +101,7 @@ def occupancies(
         ConfigurationError: a field is missing, or an age is not valid.
     """
     store = ModelOccupancyStore(model, database, ExpiryAges(pending_age, using_age))
-    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
+    return Occupancy(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:

@@ -3,7 +3,7 @@
 ::
 
     engine = create_async_engine("postgresql+asyncpg://…")
-    occupy = occupancies(engine, occupancy_table(metadata)).occupy
+    occupy = occupancy(engine, occupancy_table(metadata)).occupy
 
     async with occupy(book):  # a row that was loaded, or ("book", 42)
         ...
@@ -41,7 +41,7 @@ from aiorwlock_remote.integrations.sqlalchemy.engine import (
     from_driver,
     table_of,
 )
-from aiorwlock_remote.recipes.occupancy import Occupancies
+from aiorwlock_remote.recipes.occupancy import Occupancy
 from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
@@ -70,14 +70,14 @@ def occupancy_table(metadata: sa.MetaData, name: str = "occupancies") -> sa.Tabl
     )
 
 
-def occupancies(
+def occupancy(
     engine: AsyncEngine,
     table: sa.Table | type[Any],
     *,
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
-) -> Occupancies:
-    """Return ``Occupancies`` whose records are rows of a table; no I/O.
+) -> Occupancy:
+    """Return an ``Occupancy`` whose records are rows of a table; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
@@ -94,7 +94,7 @@ def occupancies(
     """
     ages = ExpiryAges(pending_age, using_age)
     store = TableOccupancyStore(engine, table_of(table), ages)
-    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
+    return Occupancy(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:

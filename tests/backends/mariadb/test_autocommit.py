@@ -98,8 +98,8 @@ async def of_occupied_objects(url: str) -> None:
     for kind in KINDS.values():
         place = kind(url)
         place.make()
-        async with place.open() as occupancies:
-            async with occupancies.occupy(BOOK, who="alice"):
+        async with place.open() as occupancy:
+            async with occupancy.occupy(BOOK, who="alice"):
                 pending, using = place.records()
                 assert not pending
                 assert len(using) == 1

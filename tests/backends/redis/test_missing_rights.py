@@ -88,7 +88,7 @@ async def of_a_set(locks: Locks, lease: float | None) -> Got:
 
 async def occupied(locks: Locks, lease: float | None) -> Got:
     del lease
-    return await locks.occupancy("book", 42).occupy(5)
+    return await locks.occupancy().occupy(("book", 42), 5)
 
 
 ASKS: dict[str, Callable[[Locks, float | None], Awaitable[Got]]] = {

@@ -83,7 +83,7 @@ async def test_scripts_are_forgotten_under_load(fresh_redis: RedisServer) -> Non
             async with pool_of(locks).acquire(timeout=30):
                 pass
             if turn == 1:
-                async with locks.occupancy("book", number).occupy(30):
+                async with locks.occupancy().occupy(("book", number), 30):
                     pass
         done += 1
 
