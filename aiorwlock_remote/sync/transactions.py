@@ -47,13 +47,22 @@ def check_transactions(wanted: object) -> None:
     ``wanted``: what is to be acquired, for the error.
     """
     watch_sessions()
+    refuse_transactions(
+        f"{wanted!r} cannot be acquired",
+        hint="acquire the lock first and begin atomic() inside of it; under "
+        "ATOMIC_REQUESTS use hold, or transaction.non_atomic_requests",
+    )
+
+
+def refuse_transactions(what: str, *, hint: str) -> None:
+    """Raise ``ConfigurationError``, which begins with ``what``, inside of a transaction
+    of Django in this thread.
+    """
     for alias in open_transactions():
         raise ConfigurationError(
-            what=f"{wanted!r} cannot be acquired inside of a transaction of the "
-            f"database {alias!r}: others would get the lock before its changes are "
-            "committed",
-            hint="acquire the lock first and begin atomic() inside of it; under "
-            "ATOMIC_REQUESTS use hold, or transaction.non_atomic_requests",
+            what=f"{what} inside of a transaction of the database {alias!r}: others "
+            "would get the lock before its changes are committed",
+            hint=hint,
         )
 
 

@@ -66,7 +66,7 @@ from aiorwlock_remote.locks.connect import Connecting, connect
 from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
-from aiorwlock_remote.sync.transactions import open_transactions
+from aiorwlock_remote.sync.transactions import refuse_transactions
 
 __all__ = [
     "LockErrorMiddleware",
@@ -289,7 +289,12 @@ def _around(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(view)
     def held(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the view's
         request = _request(given)
-        _refuse_transaction(request)
+        refuse_transactions(
+            f"the view of {request.path} has a hold",
+            hint="put @hold above @transaction.atomic; if the view is a method under "
+            "ATOMIC_REQUESTS, decorate its class, too: @method_decorator("
+            'transaction.non_atomic_requests, name="dispatch")',
+        )
         try:
             values = _values(spec, request, named)
             with _app_locks.hold(spec, values) as grant, ExitStack() as atomic:
@@ -318,18 +323,6 @@ def _atomic_inside(request: HttpRequest) -> list[str]:
     found = request.resolver_match
     mark = None if found is None else getattr(found.func, _EXCLUDED, None)
     return mark.aliases() if isinstance(mark, _AtomicInside) else []
-
-
-def _refuse_transaction(request: HttpRequest) -> None:
-    for alias in open_transactions():
-        raise ConfigurationError(
-            what=f"the view of {request.path} has a hold inside of a transaction of "
-            f"the database {alias!r}: others would get the lock before its changes "
-            "are committed",
-            hint="put @hold above @transaction.atomic; if the view is a method under "
-            "ATOMIC_REQUESTS, decorate its class, too: @method_decorator("
-            'transaction.non_atomic_requests, name="dispatch")',
-        )
 
 
 def _around_async(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
