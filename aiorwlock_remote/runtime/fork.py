@@ -18,7 +18,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.logs import guarded
-from aiorwlock_remote.ports import Snapshot, StoreBase
+from aiorwlock_remote.ports import Capability, PollPolicy, Snapshot, StoreBase
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.fork")
 
@@ -77,8 +77,8 @@ class ForkedStore(StoreBase):
 
     def __init__(self, store: StoreBase) -> None:
         super().__init__(store.event_loop, store.wake, store.settings)
-        self.capabilities = store.capabilities
-        self.pace = store.pace
+        self.capabilities: Capability = store.capabilities
+        self.pace: PollPolicy = store.pace
 
     @property
     def dialect(self) -> Dialect:

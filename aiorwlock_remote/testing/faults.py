@@ -16,6 +16,7 @@ from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
     BEYOND_LOCKS,
+    Capability,
     EventLoop,
     Pending,
     Renewal,
@@ -181,8 +182,8 @@ class FaultyStore(StoreBase):
         pace: PollPolicy | None = None,
     ) -> None:
         super().__init__(loop, wake, inner.settings)
-        self.capabilities = inner.capabilities & ~BEYOND_LOCKS
-        self.pace = pace or inner.pace
+        self.capabilities: Capability = inner.capabilities & ~BEYOND_LOCKS
+        self.pace: PollPolicy = pace or inner.pace
         self._inner = inner
         self._link = link
         self._watched: set[Resource] = set()

@@ -307,6 +307,18 @@ def test_a_task_that_joins_an_entry_waits_through_an_outage() -> None:
     assert list(it.waiters) == [second]
 
 
+def test_a_task_that_joins_before_an_entry_is_known_waits_through_an_outage() -> None:
+    """Also if the reply that tells of the entry is the grant of another task."""
+    it = lane()
+    it.join(first := waiter("a"))
+    it.join(second := waiter("b"))
+    granted = Granted((grant("a"),), 5, placed=True)
+    assert it.answered(granted, 1.0, 1.1, 0.5).served == [first]
+    assert it.ask() is not None
+    assert it.failed(2.5, 0.5).turned_away == []
+    assert list(it.waiters) == [second]
+
+
 def test_a_declined_request_is_repeated_while_there_is_time() -> None:
     """A request that was certainly not carried out leaves nothing to withdraw."""
     it = lane()

@@ -43,7 +43,7 @@ LARGE_SCAN_ROWS = 100_000
 class CassandraStore(CasLockStore):
     """Store whose steps are lightweight transactions; waiting clients poll."""
 
-    capabilities = (
+    capabilities: Capability = (
         CasLockStore.capabilities
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT

@@ -232,7 +232,7 @@ class SqliteConnection:
 class SqliteStore(EmbeddedStore):
     """Store with three connections: for steps, for the watcher, for renewals."""
 
-    capabilities = EmbeddedStore.capabilities | Capability.ROW_LOCKS
+    capabilities: Capability = EmbeddedStore.capabilities | Capability.ROW_LOCKS
     one_lock: bool = True
 
     def __init__(
