@@ -414,7 +414,8 @@ class ModeQueue:
                     self._grant(waiter, grant, answer.now, sent_at)
                     effects.served.append(waiter)
             self._last_answer, wait = answer, None
-            self._share_entry()
+            if self._entry is PLACED:
+                self._share_entry()
         elif isinstance(answer, Waiting):
             self._last_answer = answer
             for waiter in self.waiters:
@@ -516,13 +517,12 @@ class ModeQueue:
             effects.confirmed = first
 
     def _share_entry(self) -> None:
-        # If an entry is placed, those who joined meanwhile, the last ones, have it, too,
-        # and keep it during an outage.
-        if self._entry is PLACED:
-            for waiter in reversed(self.waiters):
-                if waiter.last_reply is not None:
-                    break
-                waiter.last_reply = self._describe_last_answer()
+        # Those who joined meanwhile, the last ones, have the entry, too, and keep it
+        # during an outage.
+        for waiter in reversed(self.waiters):
+            if waiter.last_reply is not None:
+                break
+            waiter.last_reply = self._describe_last_answer()
 
     def _grant(self, waiter: Waiter, grant: Grant, now: int, sent_at: float) -> None:
         waiter.grant, waiter.sent_at, waiter.ends = grant, sent_at, None
