@@ -63,7 +63,8 @@ def dumps(doorman: Doorman) -> str:
     grants = ",".join(map(_grant, doorman.grants))
     queue = ",".join(map(_entry, doorman.queue))
     seat = "null" if doorman.seat is None else _text(doorman.seat)
-    seldom = _rest(_seldom(doorman))
+    fields = _seldom(doorman)
+    seldom = _rest(fields) if fields else ""
     return (
         f'{{"v":{VERSION},"seat":{seat},"last":{doorman.last},"number":{doorman.number},'
         f'"admit_upto":{doorman.admit_upto},"admit_until":{doorman.admit_until},'
@@ -139,10 +140,11 @@ def _grant(grant: Grant) -> str:
     if grant.lock_delay:
         extra = ("lock_delay", grant.lock_delay), *extra
     expires = "null" if grant.expires is None else grant.expires
+    seldom = _rest(extra) if extra else ""
     return (
         f'{{"ticket":{_text(grant.ticket)},"mode":"{grant.mode}",'
         f'"fence":{grant.fence},"since":{grant.since},'
-        f'"expires":{expires},"who":{_who(grant.who)}{_rest(extra)}}}'
+        f'"expires":{expires},"who":{_who(grant.who)}{seldom}}}'
     )
 
 
@@ -153,11 +155,12 @@ def _entry(entry: QueueEntry) -> str:
     ticket = entry.ticket
     claim = f',"ticket":{_text(ticket)},"lease":{entry.lease}' if ticket else ""
     until = "null" if entry.claim_until is None else entry.claim_until
+    seldom = _rest(extra) if extra else ""
     return (
         f'{{"number":{entry.number},"gate":{_text(entry.client_id)},'
         f'"mode":"{entry.mode}","since":{entry.since},"expires":{entry.expires},'
         f'"window":{entry.claim_window},"waiting":{entry.waiting},'
-        f'"claim_until":{until},"who":{_who(entry.who)}{claim}{_rest(extra)}}}'
+        f'"claim_until":{until},"who":{_who(entry.who)}{claim}{seldom}}}'
     )
 
 
@@ -167,7 +170,7 @@ def _who(who: Requester) -> str:
 
 
 def _rest(fields: Extra) -> str:
-    return f",{_object(dict(fields))[1:-1]}" if fields else ""
+    return f",{_object(dict(fields))[1:-1]}"
 
 
 def _load_grant(data: object) -> Grant:

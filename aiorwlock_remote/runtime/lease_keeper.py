@@ -401,7 +401,7 @@ class LeaseKeeper:
         """Start the thread if a grant with ``terms``, about to be requested, needs it.
         Raise ``BackendUnavailable`` if no thread can be started.
         """
-        if terms.watched:
+        if terms.watched and self._thread is None:
             self._start()
 
     def add(self, lease: Lease) -> None:

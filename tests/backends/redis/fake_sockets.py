@@ -175,8 +175,7 @@ class Net:
         choose = SimpleNamespace(DefaultSelector=partial(Choice, self))
         patch(sentinel, "selectors", choose)
         patch(anyio.to_thread, "run_sync", self.threads.run_sync)
-        names = {**vars(socket), "getaddrinfo": self._resolved}
-        patch(addresses, "socket", SimpleNamespace(**names))
+        patch(addresses, "getaddrinfo", self._resolved)
         patch(addresses, "start_thread", self.threads.start)
         patch(addresses, "Event", partial(Event, self.threads, loop))
 
