@@ -240,6 +240,7 @@ class BackgroundLoop:
 
     def __init__(self, name: str) -> None:
         self._last: Callable[[], object] | None = None
+        self._at_exit = False
         self._tasks: set[asyncio.Task[None]] = set()
         made: SimpleQueue[_Loop | BaseException] = SimpleQueue()
         self._thread = start_thread(partial(self._run, made), name)
@@ -277,6 +278,8 @@ class BackgroundLoop:
         self._thread.join()
 
     def finish(self) -> None:
+        """Do as ``end``, as the process ends."""
+        self._at_exit = True
         self.end()
 
     def _start(self, function: Spawned) -> None:
@@ -300,7 +303,8 @@ class BackgroundLoop:
             self._loop.run_until_complete(self._clear())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
-            destroy_hub()
+            if not self._at_exit:
+                destroy_hub()
 
     async def _clear(self) -> None:
         # A connection that is half open cannot be cut off, so its task gets time first.

@@ -257,8 +257,7 @@ class CasStepper:
                 *(state.record, state.seat, command, at.now, at.floor, at.wall),
                 semaphore=queue.resource.is_semaphore,
             )
-            if step.pushed is not None:
-                step = with_longer_push(step, at.slack)
+            step = with_longer_push(step, at.slack)
         except IllegalCommand as exc:
             # The remembered state may be outdated: the command may be legal after all.
             if queue.fresh:

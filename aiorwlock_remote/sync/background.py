@@ -187,7 +187,7 @@ class Background:
 
         if functions:
             self._wait(_Call(together, (), {}), EXIT_TIMEOUT + CHECK_INTERVAL)
-        self._loop.end()
+        self._loop.finish()
 
     def _wait(self, call: _Call[T], limit: float | None) -> T:
         if self._interrupted:
