@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 import cassandra
-from cassandra import auth, cluster, policies, protocol, query
+from cassandra import auth, cluster, connection, policies, protocol, query
 
 # Objects of the driver. Where one stands in a signature, its name says which.
 Session = Any
@@ -27,6 +28,7 @@ dict_factory: Any = getattr(query, "dict_factory")  # noqa: B009 - untyped
 
 AuthenticationFailed: type[Exception] = cassandra.AuthenticationFailed
 BadCredentials: type[Exception] = protocol.BadCredentials
+ConnectionShutdown: type[Exception] = connection.ConnectionShutdown
 ErrorMessage: type[Exception] = protocol.ErrorMessage
 InvalidRequest: type[Exception] = cassandra.InvalidRequest
 IsBootstrapping: type[Exception] = protocol.IsBootstrappingErrorMessage
@@ -39,6 +41,21 @@ Unauthorized: type[Exception] = cassandra.Unauthorized
 Unavailable: type[Exception] = cassandra.Unavailable
 UnresolvableContactPoints: type[Exception] = cassandra.UnresolvableContactPoints
 WriteTimeout: type[Exception] = cassandra.WriteTimeout
+
+
+if TYPE_CHECKING:
+
+    class Connection:
+        """Type stub of the driver's connection: what our subclass uses."""
+
+        endpoint: object
+        last_error: Exception | None
+        connected_event: threading.Event
+
+        def close(self) -> None: ...
+
+else:
+    Connection = cluster.DefaultConnection
 
 
 def is_legacy(session: Session, timeout: float) -> bool:

@@ -42,6 +42,23 @@ NODE_TIMEOUT = 2.0
 RETRY_INTERVALS = (0.5, 2.0)
 
 
+class AnnouncedEndConnection(driver.Connection):
+    """Connection of the driver that fails at once if the server closes it.
+
+    Over libev the driver would wait for its first answer until the timeout, as if the
+    server said nothing.
+    """
+
+    last_error: Exception | None
+
+    def close(self) -> None:
+        super().close()
+        if not self.connected_event.is_set():
+            text = f"Connection to {self.endpoint} was closed"
+            self.last_error = self.last_error or driver.ConnectionShutdown(text)
+            self.connected_event.set()
+
+
 async def connect(options: Options, loop: EventLoop) -> Table:
     """Connect a new session, and return the lock table after checking it.
 
@@ -197,6 +214,7 @@ def _cluster(options: Options, context: ssl.SSLContext | None) -> Any:  # noqa: 
         },
         auth_provider=auth,
         ssl_context=context,
+        connection_class=AnnouncedEndConnection,
         connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         reconnection_policy=driver.ExponentialReconnectionPolicy(*RETRY_INTERVALS),
