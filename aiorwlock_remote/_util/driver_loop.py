@@ -222,9 +222,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return in_daemon_thread(self, partial(func, *args))
 
     async def getaddrinfo(self, *server: Any, **kind: Any) -> Any:  # noqa: ANN401
-        if not gevent_patched():
-            return await super().getaddrinfo(*server, **kind)
-        return await in_daemon_thread(self, partial(getaddrinfo, *server, **kind))
+        return await self.run_in_executor(None, partial(getaddrinfo, *server, **kind))
 
     def abort(self) -> None:
         for transport in self._opened:

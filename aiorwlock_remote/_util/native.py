@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 __all__ = [
@@ -73,23 +74,25 @@ def destroy_hub() -> None:
         sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
 
 
+def _blocking(module: ModuleType, name: str) -> Any:  # noqa: ANN401 - as above
+    found = getattr(module, name)
+    return _original(module.__name__, name) if gevent_patched() else found
+
+
 def sleep(seconds: float) -> None:
     """Block the thread, also under gevent: not for a thread with greenlets."""
-    (_original("time", "sleep") if gevent_patched() else time.sleep)(seconds)
+    _blocking(time, "sleep")(seconds)
 
 
 def getaddrinfo(*server: Any, **kind: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
     """Resolve a name, as that of ``socket``; block the thread."""
-    if gevent_patched():
-        kept: Callable[..., list[tuple[Any, ...]]] = _original("socket", "getaddrinfo")
-        return kept(*server, **kind)
-    return list(socket.getaddrinfo(*server, **kind))
+    found: list[tuple[Any, ...]] = _blocking(socket, "getaddrinfo")(*server, **kind)
+    return found
 
 
 def new_poll() -> select.poll:
     """Return a ``select.poll()`` that blocks its thread. Windows has none."""
-    kept = _original("select", "poll") if gevent_patched() else select.poll
-    made: select.poll = kept()
+    made: select.poll = _blocking(select, "poll")()
     return made
 
 
