@@ -29,19 +29,15 @@ class Pending(Generic[T]):
     in the event loop's own thread only.
     """
 
-    __slots__ = ("_callbacks", "_done", "_error", "_future", "_value")
+    __slots__ = ("_callbacks", "_done", "_future", "_value", "error")
 
     def __init__(self) -> None:
         self._done = False
         self._value: T | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """The exception the request failed with; None if it has not failed so far."""
         self._callbacks: list[Callable[[Pending[T]], object]] | None = None
         self._future: Any = None  # asyncio's, of the first task that waits
-
-    @property
-    def error(self) -> BaseException | None:
-        """The exception the request failed with; None if it has not failed so far."""
-        return self._error
 
     def done(self) -> bool:
         return self._done
@@ -61,13 +57,13 @@ class Pending(Generic[T]):
 
     def set_exception(self, error: BaseException) -> None:
         assert not self._done, "a Pending is resolved once"
-        self._error = error
+        self.error = error
         self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
 
     def result(self) -> T:
         """Return the reply, or raise the request's error; valid once ``done()``."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
     def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
@@ -100,8 +96,8 @@ class Pending(Generic[T]):
                 else:
                     self.add_done_callback(lambda _: _wake(future))
                 yield from future
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from aiorwlock_remote.core.commands import (
@@ -113,11 +113,6 @@ class Waiter:
         return self.claim.ticket
 
 
-def _no_waiters() -> list[Waiter]:
-    # Not ``list[Waiter]`` as the factory: calling an alias takes seven times as long.
-    return []
-
-
 @dataclass(slots=True, eq=False)
 class Effects:
     """What to do after a reply, failure or message: wake tasks, send a request, if any.
@@ -132,8 +127,8 @@ class Effects:
             fence, so that this grant must be given back.
     """
 
-    served: list[Waiter] = field(default_factory=_no_waiters)
-    turned_away: list[Waiter] = field(default_factory=_no_waiters)
+    served: tuple[Waiter, ...] = ()
+    turned_away: tuple[Waiter, ...] = ()
     send: Acquire | Withdraw | None = None
     confirmed: Waiter | None = None
     lost: tuple[Waiter, LossReason] | None = None
@@ -381,7 +376,7 @@ class ModeQueue:
         grant = first.claim.grant(self.mode, message.fence, message.since)
         first.grant = replace(grant, expires=message.expires)
         first.sent_at, first.ends = now, ends
-        return Effects(served=[first], send=acquire)
+        return Effects(served=(first,), send=acquire)
 
     def answered(
         self, answer: Answer | NotHeld, sent_at: float, now: float, random: float
@@ -407,12 +402,7 @@ class ModeQueue:
         if confirmed:
             self._confirmed(effects, asked[0], answer, sent_at)
         if isinstance(answer, Granted):
-            grants = {g.ticket: g for g in answer.grants}
-            for waiter in asked:
-                grant = grants.get(waiter.claim.ticket)
-                if grant is not None and self._remove(waiter):
-                    self._grant(waiter, grant, answer.now, sent_at)
-                    effects.served.append(waiter)
+            effects.served = self._granted(asked, answer, sent_at)
             self._last_answer, wait = answer, None
             if self._entry is PLACED:
                 self._share_entry()
@@ -446,11 +436,12 @@ class ModeQueue:
         self._store_time = None
         self._failures += 1
         again = now + back_off(self._failures, random)
-        effects = Effects()
+        turned_away: list[Waiter] = []
         for waiter in asked:
             stays = waiter.last_reply is not None or (repeat and again < waiter.until)
             if not stays and self._remove(waiter):
-                effects.turned_away.append(waiter)
+                turned_away.append(waiter)
+        effects = Effects(turned_away=tuple(turned_away))
         if not repeat:
             self._unsure.update(w for w in asked if w in self.waiters)
             if following is not None and following in self.waiters:
@@ -524,6 +515,18 @@ class ModeQueue:
                 break
             waiter.last_reply = self._describe_last_answer()
 
+    def _granted(
+        self, asked: tuple[Waiter, ...], answer: Granted, sent_at: float
+    ) -> tuple[Waiter, ...]:
+        served: list[Waiter] = []
+        grants = {grant.ticket: grant for grant in answer.grants}
+        for waiter in asked:
+            grant = grants.get(waiter.claim.ticket)
+            if grant is not None and self._remove(waiter):
+                self._grant(waiter, grant, answer.now, sent_at)
+                served.append(waiter)
+        return tuple(served)
+
     def _grant(self, waiter: Waiter, grant: Grant, now: int, sent_at: float) -> None:
         waiter.grant, waiter.sent_at, waiter.ends = grant, sent_at, None
         if now > grant.since:
@@ -548,7 +551,7 @@ class ModeQueue:
 
     def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> Effects:
         assert answer.why == FULL, answer  # a fresh ticket that may queue
-        effects = Effects(turned_away=[w for w in asked if self._remove(w)])
+        effects = Effects(turned_away=tuple(w for w in asked if self._remove(w)))
         effects.send = self.ask()
         return effects
 

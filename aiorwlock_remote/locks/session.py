@@ -190,7 +190,7 @@ class Session:
         as ``check``, and ``BackendError`` if the store failed.
         """
         self.check()
-        mine = self._mine.get((self._task(), resource))
+        mine = self._mine.get((weakref.ref(self.loop.current_task()), resource))
         if mine is None:
             return
         look = self.outlasting.get(mine)
@@ -206,8 +206,9 @@ class Session:
         """Register a new grant: from now on it is renewed, and its loss is handled. The
         running task becomes its owner if ``grant.owned_by_task``, else the ``Held``.
         """
-        self._check_dropped()
-        lease, task = grant.lease, self._task()
+        if self.dropped:
+            self._check_dropped()
+        lease, task = grant.lease, weakref.ref(self.loop.current_task())
         if grant.owned_by_task:
             lease.owner, lease.owner_gone = task, self._task_ended
         else:
@@ -234,15 +235,10 @@ class Session:
     def _check_dropped(self) -> None:
         # Two for each new grant, so that those that have ended do not pile up
         # (test_ended_objects_do_not_pile_up).
-        if not self.dropped:
-            return
         for _ in range(min(2, len(self.dropped))):
             lease = self.dropped.popleft()  # a destructor only appends, in any thread
             if not lease.expired():
                 self.dropped.append(lease)
-
-    def _task(self) -> weakref.ref[Any]:
-        return weakref.ref(self.loop.current_task())
 
     def _loss_found(self, lease: Lease) -> None:
         # In the thread that found the loss, maybe the keeper's.

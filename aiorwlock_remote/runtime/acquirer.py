@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 import anyio
 
@@ -208,6 +209,7 @@ class LockAcquirer:
             until=retry_until,
             margin=MIN_MARGIN if margin is None else margin,
             limit=request.limit,
+            ready=Pending(),
             since=now,
         )
         self._waiting[waiter] = queue, request.mode
@@ -235,20 +237,20 @@ class LockAcquirer:
             raise
         finally:
             del self._waiting[waiter]
-        return await self._outcome(waiter, request, queue, until)
+        if waiter.grant is None:
+            await self._fail(waiter, request, queue, until)
+        lease = waiter.lease = self._lease_of(
+            request, waiter.grant, waiter.sent_at, waiter.ends
+        )
+        return lease
 
-    async def _outcome(
+    async def _fail(
         self,
         waiter: TaskWaiter,
         request: AcquireRequest,
         queue: WaitQueue,
         until: float | None,
-    ) -> Lease:
-        if waiter.grant is not None:
-            lease = waiter.lease = self._lease_of(
-                request, waiter.grant, waiter.sent_at, waiter.ends
-            )
-            return lease
+    ) -> NoReturn:
         if isinstance(waiter.error, Closed):
             raise waiter.error
         if waiter.error is not None:

@@ -45,7 +45,7 @@ class AsyncioEventLoop:
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._scope = scope_class()
+        self.new_scope: Callable[[], anyio.CancelScope] = scope_class()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         try:
@@ -59,9 +59,6 @@ class AsyncioEventLoop:
         task = self._loop.create_task(UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
-
-    def new_scope(self) -> anyio.CancelScope:
-        return self._scope()
 
     def here(self) -> bool:
         try:

@@ -65,8 +65,7 @@ class DeadlineQueue:
         """Add a lease to be checked at local monotonic time ``due``, or change its time
         if it is in the queue. Return the time of the check; infinity: never due.
         """
-        if lease.slot is not None:
-            lease.slot.pop(lease, None)
+        lease.slot.pop(lease, None)
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
@@ -100,7 +99,7 @@ class DeadlineQueue:
         arrived, self.arrived = self.arrived, {}
         for lease in list(arrived):  # a copy: the loop's thread may end one meanwhile
             self.move(lease, lease.check_at)
-            if lease.state is not LeaseState.HELD and lease.slot is not None:
+            if lease.state is not LeaseState.HELD:
                 lease.slot.pop(lease, None)  # it ended before it had the new slot
 
     def _drop_empty_slots(self) -> None:

@@ -44,7 +44,8 @@ class SystemClock:
 class TaskEventLoop(EventLoop, Protocol):
     """Interface of an event loop that also knows its tasks."""
 
-    def new_scope(self) -> anyio.CancelScope: ...
+    @property
+    def new_scope(self) -> Callable[[], anyio.CancelScope]: ...
 
     def here(self) -> bool:
         """Return whether the caller runs in this event loop."""

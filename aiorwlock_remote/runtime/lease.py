@@ -30,6 +30,8 @@ from aiorwlock_remote.ports import Clock, Pending
 # A lease is renewed each time a third of it has passed.
 RENEWALS_PER_LEASE = 3
 
+_NO_SLOT: dict[Any, None] = {}  # stays empty: of a lease that is in no slot
+
 
 def default_margin(lease: float) -> float:
     """Return how many seconds early to stop relying on a lease, since clocks drift."""
@@ -202,7 +204,7 @@ class Lease:
         self.send_release: Callable[[Lease], Pending[Reply]] | None = None
         # The slot of the keeper's queue that has this lease now: left at the end, else
         # many short grants would fill the queue until a third of their lease is over.
-        self.slot: dict[Lease, None] | None = None
+        self.slot: dict[Lease, None] = _NO_SLOT
         # The tickets to which requests under way (``upgrade``, ``downgrade``) may have
         # moved the grant. Changed by the loop only.
         self.moving: tuple[str, ...] = ()
@@ -241,7 +243,7 @@ class Lease:
             if self.state is not LeaseState.HELD:
                 return False
             self.state = state
-        self._leave_slot()
+        self.slot.pop(self, None)
         return True
 
     def lose(self, reason: LossReason) -> bool:
@@ -251,7 +253,7 @@ class Lease:
                 return False
             self.state, self.reason = LeaseState.LOST, reason
             on_loss = self.on_loss
-        self._leave_slot()
+        self.slot.pop(self, None)
         # Outside the lock: the callback may read the lease from another thread.
         if on_loss is not None:
             on_loss(self)
@@ -290,11 +292,6 @@ class Lease:
             and self.owner_gone is not None
             and self.owner_gone(self.owner)
         )
-
-    def _leave_slot(self) -> None:
-        slot = self.slot
-        if slot is not None:
-            slot.pop(self, None)
 
     def _extend(self, sent_at: float, lease: float | None) -> None:
         if lease is None:

@@ -109,7 +109,8 @@ class AcquireThrottle:
     @property
     def full(self) -> bool:
         """Whether the next acquire request has to wait for its turn."""
-        return bool(self._waiting) or not self._has_room
+        limit = 1 if self.behind else self._window
+        return bool(self._waiting) or self._in_flight + self._let_in >= limit
 
     def sent(self, request: Pending[Any]) -> None:
         """Count ``request``, just sent, as under way until its reply comes."""
@@ -300,7 +301,8 @@ class StoreClient:
         """
         if lease.send_release is not None:
             return lease.send_release(lease)
-        resource, queue = lease.resource, self.queues.queue(lease.resource)
+        resource = lease.resource
+        queue = self.queues.queue(resource)
         # Through the queue: its next waiters ask in the same request, one round trip
         # sooner than by a request of their own.
         if not lease.moving:
@@ -311,7 +313,7 @@ class StoreClient:
             releases = [self._release(resource, one) for one in before]
             released = gather_pending([*releases, queue.release(last)], _any_held)
             retry = partial(self._release_all, resource, tickets)
-        released.add_done_callback(partial(self._released, resource, retry, lease.left))
+        released.add_done_callback(partial(self._released, lease, retry))
         return released
 
     def release_in_background(self, lease: Lease) -> None:
@@ -529,13 +531,12 @@ class StoreClient:
 
     def _released(
         self,
-        resource: Resource,
+        lease: Lease,
         retry: Callable[[], Pending[Reply]],
-        lease: float | None,
         released: Pending[Reply],
     ) -> None:
         if released.error is not None:
-            self.cleanup.repeat(released, resource, retry, lease)
+            self.cleanup.repeat(released, lease.resource, retry, lease.left)
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
         return self.step(resource, Release(ticket))

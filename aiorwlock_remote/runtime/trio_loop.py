@@ -20,7 +20,7 @@ class TrioEventLoop:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._token = trio.lowlevel.current_trio_token()
-        self._scope = scope_class()
+        self.new_scope: Callable[[], anyio.CancelScope] = scope_class()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         try:
@@ -31,9 +31,6 @@ class TrioEventLoop:
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         # A system task is in no nursery of the user's, whose cancellation would end it.
         trio.lowlevel.spawn_system_task(run_logged, function)
-
-    def new_scope(self) -> anyio.CancelScope:
-        return self._scope()
 
     def here(self) -> bool:
         try:

@@ -63,11 +63,6 @@ MAX_IDLE_QUEUES = 1024
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
-def _new_pending() -> Pending[None]:
-    # Not ``Pending[None]`` as the factory: calling an alias costs a microsecond more.
-    return Pending()
-
-
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
     """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
@@ -75,7 +70,7 @@ class TaskWaiter(Waiter):
     which the wait began. ``lease``: the task's, from when it runs with its grant.
     """
 
-    ready: Pending[None] = field(default_factory=_new_pending)
+    ready: Pending[None] = field(default_factory=Pending[None])
     error: BaseException | None = None
     since: float = 0.0
     lease: Lease | None = None
@@ -163,7 +158,7 @@ class WaitQueue:
         # came first (FairnessCases.test_in_the_order_of_arrival).
         hold = mode is Mode.WRITE and self._readers.unsent
         self._send(queue, queue.join(waiter, hold=hold))
-        if self._writers.held_back:
+        if hold and self._writers.held_back:
             self._readers.bar()
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
@@ -246,7 +241,7 @@ class WaitQueue:
         """
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
-        if not (self._readers.watching or self._writers.watching):
+        if not self._watched:
             return self._client.step(self.resource, Release(ticket, mode))
         carried = [
             (queue, acquire)
@@ -326,7 +321,8 @@ class WaitQueue:
             limit = waiter.max_waiters or 0
             waiter.error = TooManyWaiters(resource=self.resource.label, limit=limit)
         self._apply(queue, effects)
-        self._let_writers_follow(queue)
+        if queue is self._readers:
+            self._let_writers_follow()
 
     def _tell_limit(self, queue: ModeQueue, limit: int) -> None:
         own = max((waiter.limit for waiter in queue.waiters), default=0)
@@ -349,14 +345,14 @@ class WaitQueue:
             assert isinstance(waiter, TaskWaiter)
             waiter.error = error
         self._apply(queue, effects)
-        self._let_writers_follow(queue)
-
-    def _let_writers_follow(self, queue: ModeQueue) -> None:
-        # In the order of arrival: ``_apply`` has sent the readers that joined before.
         if queue is self._readers:
-            if self._writers.held_back:
-                self._send(self._writers, self._writers.ask())
-            self._send(queue, queue.lift())
+            self._let_writers_follow()
+
+    def _let_writers_follow(self) -> None:
+        # In the order of arrival: ``_apply`` has sent the readers that joined before.
+        if self._writers.held_back:
+            self._send(self._writers, self._writers.ask())
+        self._send(self._readers, self._readers.lift())
 
     def _apply(self, queue: ModeQueue, effects: Effects) -> None:
         for decided in (effects.served, effects.turned_away):

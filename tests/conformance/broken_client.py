@@ -374,7 +374,7 @@ def all_tasks_are_served(patch: MonkeyPatch) -> None:
             while self.waiters:
                 waiter = self.waiters.popleft()
                 waiter.grant, waiter.sent_at = first.grant, first.sent_at
-                effects.served.append(waiter)
+                effects.served += (waiter,)
         return effects
 
     patch.setattr(ModeQueue, "answered", served)

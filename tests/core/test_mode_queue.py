@@ -303,7 +303,7 @@ def test_a_task_that_joins_an_entry_waits_through_an_outage() -> None:
     assert it.join(second := waiter("b")) is None
     it.leave(first)
     assert it.ask() is not None
-    assert it.failed(2.5, 0.5).turned_away == []
+    assert it.failed(2.5, 0.5).turned_away == ()
     assert list(it.waiters) == [second]
 
 
@@ -313,9 +313,9 @@ def test_a_task_that_joins_before_an_entry_is_known_waits_through_an_outage() ->
     it.join(first := waiter("a"))
     it.join(second := waiter("b"))
     granted = Granted((grant("a"),), 5, placed=True)
-    assert it.answered(granted, 1.0, 1.1, 0.5).served == [first]
+    assert it.answered(granted, 1.0, 1.1, 0.5).served == (first,)
     assert it.ask() is not None
-    assert it.failed(2.5, 0.5).turned_away == []
+    assert it.failed(2.5, 0.5).turned_away == ()
     assert list(it.waiters) == [second]
 
 
@@ -324,11 +324,11 @@ def test_a_declined_request_is_repeated_while_there_is_time() -> None:
     it = lane()
     it.join(first := waiter("a"))
     first.until = 3.0
-    assert it.failed(1.0, 0.5, repeat=True).turned_away == []
+    assert it.failed(1.0, 0.5, repeat=True).turned_away == ()
     assert it.due is not None
     assert it.due < first.until
     assert it.ask() is not None
-    assert it.failed(2.99, 0.5, repeat=True).turned_away == [first]
+    assert it.failed(2.99, 0.5, repeat=True).turned_away == (first,)
     assert it.leave(first) is None
 
 
@@ -359,7 +359,7 @@ def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
     it.ask()
     late = Granted((grant("a", since=2_000_000),), now=4_000_000)
     effects = it.answered(late, sent_at=4.0, now=4.1, random=0.5)
-    assert effects.served == [one]
+    assert effects.served == (one,)
     assert one.sent_at == pytest.approx(2.0)
 
 
@@ -369,7 +369,7 @@ def test_without_a_queue_entry_a_failure_is_raised() -> None:
     it.join(one := waiter("a"))
     it.join(waiter("b"))
     effects = it.failed(1.0, 0.5)
-    assert effects.turned_away == [one]
+    assert effects.turned_away == (one,)
     assert it.due is not None
     assert it.due > 1.0
 
@@ -380,7 +380,7 @@ def test_a_full_queue_turns_away() -> None:
     it.join(one := waiter("a", limit=1))
     it.join(waiter("b", limit=9))
     effects = it.answered(Refused(FULL), 1.0, 1.1, 0.5)
-    assert effects.turned_away == [one]
+    assert effects.turned_away == (one,)
     assert getattr(effects.send, "max_waiters", None) == 9
 
 
@@ -398,7 +398,7 @@ def test_leaving() -> None:
     assert it.leave(four) is None
     assert it.leave(three) == Withdraw("g", Mode.WRITE, ("c",), keep=False)
     effects = it.answered(Granted((grant("c"),), 5, placed=True), 1.0, 1.1, 0.5)
-    assert (effects.served, effects.send) == ([], None)
+    assert (effects.served, effects.send) == ((), None)
     assert it.idle
 
 
@@ -431,7 +431,7 @@ def test_an_entry_that_may_exist_is_given_back_after_another_failure() -> None:
     assert it.failed(1.0, 0.5).send is None
     assert it.ask() is not None
     effects = it.failed(2.0, 0.5, repeat=True)
-    assert (effects.turned_away, effects.send) == ([two], Withdraw("g", Mode.WRITE))
+    assert (effects.turned_away, effects.send) == ((two,), Withdraw("g", Mode.WRITE))
     assert it.leave(two) is None
 
 
@@ -455,7 +455,7 @@ def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
     it.ask()
     one.last_reply = None  # as the wait queue does when an error will not pass
     effects = it.failed(2.0, 0.5)
-    assert (effects.turned_away, effects.send) == ([one], Withdraw("g", Mode.WRITE))
+    assert (effects.turned_away, effects.send) == ((one,), Withdraw("g", Mode.WRITE))
     assert it.join(waiter("b")) is not None
 
 
@@ -514,7 +514,7 @@ def test_a_pushed_grant_lets_the_first_writer_in() -> None:
     it, (first, *_) = queued("a", "b", "c")
     effects = it.pushed(message("a"), 1.91)
     assert effects is not None
-    assert effects.served == [first]
+    assert effects.served == (first,)
     assert first.grant is not None
     assert (first.grant.ticket, first.grant.fence) == ("a", 7)
     assert first.sent_at == 1.91
@@ -558,7 +558,7 @@ def test_the_confirmed_grant_counts_from_its_request() -> None:
     held = replace(grant("a", CLOCK + 920_000), fence=7)
     confirmed = Granted((held,), CLOCK + 920_000, placed=True)
     effects = it.answered(confirmed, 1.92, 1.93, 0.5)
-    assert (effects.confirmed, effects.served, effects.lost) == (first, [], None)
+    assert (effects.confirmed, effects.served, effects.lost) == (first, (), None)
     assert (first.sent_at, first.ends) == (1.92, None)
     assert it.due is not None
     assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
@@ -598,7 +598,7 @@ def test_a_grant_under_another_fence_is_lost_and_given_back() -> None:
     assert (effects.lost, effects.stray, effects.served) == (
         (first, "expired"),
         True,
-        [],
+        (),
     )
 
 
@@ -607,7 +607,7 @@ def test_a_failed_confirmation_turns_nobody_away() -> None:
     it, (first, second) = queued("a", "b")
     sent(it.pushed(message("a"), 1.91))
     effects = it.failed(2.5, 0.5)
-    assert (effects.turned_away, effects.lost, effects.confirmed) == ([], None, None)
+    assert (effects.turned_away, effects.lost, effects.confirmed) == ((), None, None)
     assert first.ends is not None
     assert it.due is not None
     assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)

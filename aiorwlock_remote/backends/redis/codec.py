@@ -95,7 +95,7 @@ def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
             kind = "c"
         elif not command.more:
             kind = "w" if command.mode is WRITE else "e"
-    following = _encode_following(command)
+    following = () if command.following is None else _encode_following(command)
     ask = _encode_ask(command, client_id, following=bool(following))
     args = (*keys.args, kind, client_id, ask, *_encode_claims(claims), *following)
     return keys.enter, args
@@ -370,7 +370,8 @@ def _new_grants(
     placed: bool = False,
     limit: int = 0,
 ) -> Granted:
-    fence, now = map(number_of, items_of(raw))
+    fence, now = raw  # the fence has been checked: it is above zero
+    now = number_of(now)
     grants: list[Grant] = []
     for claim in claims:
         lease = claim.lease

@@ -114,7 +114,7 @@ class Call(Pending[T]):
         # saved for every request.
         self._done = False
         self._value = None
-        self._error = None
+        self.error = None
         self._callbacks = None
         self._future = None
         self.decode: Callable[[Any], T] = decode
@@ -390,7 +390,8 @@ class RespProtocol:
             return
         reader, in_flight, unflushed = self._reader, self.in_flight, self._unflushed
         gets = reader.gets
-        self.flush()
+        if unflushed:
+            self.flush()
         try:
             reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
             while (reply := gets()) is not MORE:
@@ -406,13 +407,8 @@ class RespProtocol:
                     self._refused(in_flight.popleft(), str(reply))
                 else:
                     call = in_flight.popleft()
-                    if self._no_script.calls:
-                        # Calls sent before the barrier are still to be carried out.
-                        if isinstance(call, BarrierCall):
-                            self._no_script.keep_behind(call)
-                            continue
-                        self._fail_overtaken(call)
-                    call.answered(reply)
+                    if not (self._no_script.calls and self._is_kept_behind(call)):
+                        call.answered(reply)
         except (*PARSE_FAILURES, IndexError):  # IndexError: a reply to no call
             self.drop(not_redis(self._where))
             return
@@ -463,6 +459,14 @@ class RespProtocol:
                 self._handler.slot_unsubscribed(push[1])
         except Exception:  # noqa: BLE001 - a callback's; it is logged
             log_event(log, "callback_failed", logging.ERROR, exc_info=True)
+
+    def _is_kept_behind(self, call: Call[Any]) -> bool:
+        # Calls sent before the barrier are still to be carried out.
+        if isinstance(call, BarrierCall):
+            self._no_script.keep_behind(call)
+            return True
+        self._fail_overtaken(call)
+        return False
 
     def _fail_overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
