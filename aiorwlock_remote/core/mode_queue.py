@@ -220,6 +220,17 @@ class ModeQueue:
         return not self.waiters and self._request is IDLE
 
     @property
+    def unused(self) -> bool:
+        """True if no task waits, the store knows of none, and the last request went
+        well: the next task to join is in the same state as the first one ever.
+        """
+        return (
+            not (self.waiters or self._unsure or self._failures or self._barred)
+            and self._request is IDLE
+            and self._entry is NONE
+        )
+
+    @property
     def held_back(self) -> bool:
         """True if the tasks wait for ``ask`` to be called: see ``join``."""
         return self._request is HELD_BACK
@@ -238,6 +249,25 @@ class ModeQueue:
             return False
         last = self.waiters[-1]
         return last.unheard == self._answers and last not in self._asked
+
+    def only_request(
+        self, claim: Claim, policy: Policy, max_waiters: int | None, limit: int
+    ) -> Acquire:
+        """Return the acquire that ``join`` would return for the only task, if the queue
+        is ``unused``. The queue stays as it is.
+        """
+        return Acquire(
+            (claim,),
+            self.mode,
+            policy,
+            self._client_id,
+            may_queue=True,
+            max_waiters=max_waiters,
+            entry_ttl=self._entry_ttl,
+            claim_window=self._claim_window,
+            push=self._pushes,
+            limit=limit,
+        )
 
     def join(self, waiter: Waiter, *, hold: bool = False) -> Acquire | None:
         """Add a task to the queue; return the request to send, or None.
@@ -585,7 +615,8 @@ class ModeQueue:
     def _note_emptied(self) -> bool:
         """Note that no task waits; return whether an entry is to be given back."""
         given_back = self._entry is not NONE or self._request in UNDER_WAY
-        self.due = None
+        # What was said to them is no answer to a task that joins later.
+        self.due = self._last_answer = None
         self._move(EMPTIED)
         return given_back
 

@@ -21,7 +21,7 @@ from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Refused, Rep
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendError, Closed, LockError, LockTimeout
@@ -29,7 +29,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Pending, Snapshot
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
+from aiorwlock_remote.runtime.wait_queue import Attempt, TaskWaiter, WaitQueue
 
 Obtain = Callable[[AcquireRequest], Awaitable[Lease]]
 """Waits for the grant of a request, with the errors of ``LockAcquirer.acquire``."""
@@ -52,7 +52,7 @@ class LockAcquirer:
     def __init__(self, client: StoreClient) -> None:
         self._client = client
         self._clock = client.clock
-        self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
+        self._waiting: dict[Attempt, WaitQueue] = {}
         client.acquirers[self] = None
 
     async def acquire(self, request: AcquireRequest) -> Lease:
@@ -156,17 +156,18 @@ class LockAcquirer:
     def close(self, error: BaseException) -> None:
         """End every wait: ``acquire`` raises ``error`` in the waiting tasks."""
         self._client.throttle.close(error)
-        for waiter, (queue, mode) in list(self._waiting.items()):
+        for attempt, queue in list(self._waiting.items()):
             # A grant that came in this very turn is released by ``leave``; its task
             # has not run yet and must not use it.
-            queue.leave(waiter, mode)
+            waiter = queue.joined(attempt)
+            queue.leave(waiter, attempt.request.mode)
             waiter.grant, waiter.error = None, error
             if not waiter.ready.done():
                 waiter.ready.set_result(None)
 
     def waiters(self) -> Iterable[tuple[Mode, float]]:
         """Return mode and start (local monotonic seconds) of each task's wait."""
-        return [(mode, one.since) for one, (_, mode) in self._waiting.items()]
+        return [(one.request.mode, one.since) for one in self._waiting]
 
     async def _try(self, request: AcquireRequest) -> Lease:
         claim = self._client.claim(request)
@@ -198,45 +199,43 @@ class LockAcquirer:
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         client, now = self._client, self._clock.now()
-        queue = self._queue(request.resource)
-        margin, retry_until = request.terms.margin, now + client.connect_timeout
+        queue, mode = self._queue(request.resource), request.mode
+        retry_until = now + client.connect_timeout
         if until is not None and until < retry_until:
             retry_until = until
-        waiter = TaskWaiter(
-            client.claim(request),
-            request.policy,
-            request.max_waiters,
-            until=retry_until,
-            margin=MIN_MARGIN if margin is None else margin,
-            limit=request.limit,
-            ready=Pending(),
-            since=now,
-        )
-        self._waiting[waiter] = queue, request.mode
+        attempt = Attempt(client.claim(request), request, now, retry_until)
+        self._waiting[attempt] = queue
         try:
-            try:
-                queue.join(waiter, request.mode)
-            finally:
-                # Also if nothing was sent: the turn belongs to the next task then
-                # (test_who_needs_no_request_lets_the_next_one_in).
-                self._client.throttle.let_in()
-            if waiter.ready.done():
+            if queue.unused:
+                queue.ask_alone(attempt)
+            else:
+                try:
+                    queue.join(attempt.new_waiter(), mode)
+                finally:
+                    # Also if nothing was sent: the turn belongs to the next task then
+                    # (test_who_needs_no_request_lets_the_next_one_in).
+                    client.throttle.let_in()
+            if attempt.done():
                 # A store in memory has answered at once. Other tasks must run all the
                 # same, or a loop that takes a free lock again and again starves them.
                 await checkpoint()
             elif until is None and request.slow_wait is None:
-                await waiter.ready
+                await attempt
             else:
                 left = None if until is None else until - self._clock.now()
                 with anyio.move_on_after(left):
-                    await self._await_ready(waiter, request, queue)
+                    await self._await_ready(attempt, queue)
         except BaseException:
+            waiter = queue.joined(attempt)
             # After ``close`` the waiter has left the queue already.
             if not isinstance(waiter.error, Closed):
-                queue.leave(waiter, request.mode)
+                queue.leave(waiter, mode)
             raise
         finally:
-            del self._waiting[waiter]
+            del self._waiting[attempt]
+        if attempt.waiter is None and attempt.grant is not None:
+            return self._lease_of(request, attempt.grant, now)
+        waiter = queue.joined(attempt)
         if waiter.grant is None:
             await self._fail(waiter, request, queue, until)
         lease = waiter.lease = self._lease_of(
@@ -269,29 +268,27 @@ class LockAcquirer:
             raise self.timed_out(request, unanswered=True)
         raise self.timed_out(request, said.holders, said.retry_after)
 
-    async def _await_ready(
-        self, waiter: TaskWaiter, request: AcquireRequest, queue: WaitQueue
-    ) -> None:
-        if request.slow_wait is not None:
-            with anyio.move_on_after(request.slow_wait):
-                await waiter.ready
+    async def _await_ready(self, attempt: Attempt, queue: WaitQueue) -> None:
+        slow_wait = attempt.request.slow_wait
+        if slow_wait is not None:
+            with anyio.move_on_after(slow_wait):
+                await attempt
                 return
             # In a task of its own: the lock may come while the store is being looked
             # at, and the caller must not wait for the log.
-            self._client.loop.spawn(partial(self._log_slow, waiter, request, queue))
-        await waiter.ready
+            self._client.loop.spawn(partial(self._log_slow, attempt, queue))
+        await attempt
 
-    async def _log_slow(
-        self, waiter: TaskWaiter, request: AcquireRequest, queue: WaitQueue
-    ) -> None:
-        waited = self._clock.now() - waiter.since
+    async def _log_slow(self, attempt: Attempt, queue: WaitQueue) -> None:
+        request = attempt.request
+        waited = self._clock.now() - attempt.since
         try:
             seen = await self._client.store.look(request.resource)
         except LockError as exc:
             log_event(log, f"{waited_so_long(request, waited)}: {exc}")
             return
-        if not waiter.ready.done():
-            before = queue.before(waiter, request.mode)
+        if not attempt.done():
+            before = queue.before(queue.joined(attempt), request.mode)
             client_id = self._client.client_id
             told = slow_wait_message(request, seen, client_id, before, waited)
             log_event(log, told)

@@ -63,6 +63,7 @@ class TargetQueue(WaitQueue):
 
     # All targets share one queue in the store: an entry for no task delays all others.
     repeats_withdrawals: bool = True
+    asks_alone: bool = False
 
     def __init__(
         self, acquirer: SetAcquirer, member: SetMember, client: StoreClient

@@ -25,6 +25,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
+    Claim,
     Command,
     Granted,
     NotHeld,
@@ -35,17 +36,18 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.core.timing import MICROS, PollPolicy
+from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN, PollPolicy
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.logs import log_event
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.runtime.lease import Lease
+    from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
     from aiorwlock_remote.runtime.store_client import StoreClient
 
 WakeCause = Literal["message", "pushed", "timer", "poll"]
@@ -76,6 +78,52 @@ class TaskWaiter(Waiter):
     lease: Lease | None = None
 
 
+class Attempt(Pending[None]):
+    """One task's wait for a lock; done when the task has to go on.
+
+    If no other task of this process is at the resource, the task joins no queue until
+    the store has answered: nearly always with the grant. If anything else happens
+    first, ``waiter`` is made and joins its queue, as if it had joined when the request
+    was sent.
+
+    Attributes:
+        claim: what the task asks for.
+        request: its options.
+        since: local monotonic time (s) at which the wait began.
+        until: as ``Waiter.until``.
+        grant: the store's answer to a task that is in no queue, if it is the grant.
+        waiter: the task in its queue; None: it has not joined.
+    """
+
+    __slots__ = ("claim", "grant", "request", "since", "until", "waiter")
+
+    def __init__(
+        self, claim: Claim, request: AcquireRequest, since: float, until: float
+    ) -> None:
+        super().__init__()
+        self.claim = claim
+        self.request = request
+        self.since = since
+        self.until = until
+        self.grant: Grant | None = None
+        self.waiter: TaskWaiter | None = None
+
+    def new_waiter(self) -> TaskWaiter:
+        """Make ``waiter``, which is to join a queue; return it."""
+        request, margin = self.request, self.request.terms.margin
+        self.waiter = TaskWaiter(
+            self.claim,
+            request.policy,
+            request.max_waiters,
+            until=self.until,
+            margin=MIN_MARGIN if margin is None else margin,
+            limit=request.limit,
+            ready=self,
+            since=self.since,
+        )
+        return self.waiter
+
+
 _ANSWERS = Granted, Waiting, Refused, NotHeld
 
 
@@ -94,10 +142,14 @@ class WaitQueue:
       (tests/runtime/test_cancellation.py).
     - The request that confirms a pushed grant is handed to the store before its task
       runs, and so before any release (tests/runtime/test_pushed_grants.py).
+    - A task that asks alone sends what it would send if it joined, and gets the same
+      (tests/runtime/test_asking_alone.py).
     """
 
     repeats_withdrawals: bool = False
     """Whether a withdrawal of the queue entry alone is repeated if it fails, too."""
+    asks_alone: bool = True
+    """Whether tasks may ask by ``ask_alone``."""
 
     def __init__(
         self,
@@ -121,6 +173,10 @@ class WaitQueue:
         self._readers = ModeQueue(client.client_id, shared, pace, client.delays)
         self._writers = ModeQueue(client.client_id, Mode.WRITE, pace, client.delays)
         self._modes = (self._readers, self._writers)
+        self.unused: bool = self.asks_alone
+        """Whether a task may ask by ``ask_alone``: no other one of this process waits,
+        or has left something behind."""
+        self._alone: Attempt | None = None
         self._watched = False
         self._limit_told = False
         # Kept for the event ``claim_missed`` alone: the local time of the last wake-up,
@@ -130,7 +186,7 @@ class WaitQueue:
 
     @property
     def idle(self) -> bool:
-        return self._readers.idle and self._writers.idle
+        return self._alone is None and self._readers.idle and self._writers.idle
 
     @property
     def due(self) -> float | None:
@@ -141,12 +197,15 @@ class WaitQueue:
     @property
     def waiting(self) -> int:
         # Not those whose request is under way after they left.
-        return len(self._readers.waiters) + len(self._writers.waiters)
+        queued = len(self._readers.waiters) + len(self._writers.waiters)
+        return queued if self._alone is None else 1
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Add a waiter; send a request, unless one for its mode is under way already.
         Raise ``TooManyWaiters`` if ``max_waiters`` tasks of this process wait already.
         """
+        self._join_alone()
+        self.unused = False
         # The store counts the waiters of all processes; those of this one are refused
         # here already, without a request.
         limit = waiter.max_waiters
@@ -161,11 +220,37 @@ class WaitQueue:
         if hold and self._writers.held_back:
             self._readers.bar()
 
+    def ask_alone(self, attempt: Attempt) -> None:
+        """Send the request of a task that does not join; it is the one that ``join``
+        would send. Allowed if the queue is ``unused``.
+        """
+        self.unused, self._alone = False, attempt
+        request = attempt.request
+        acquire = self._queue(request.mode).only_request(
+            attempt.claim, request.policy, request.max_waiters, request.limit
+        )
+        sent = self._step(acquire)
+        self._client.throttle.sent(sent)
+        sent.add_done_callback(partial(self._answered_alone, attempt))
+
+    def joined(self, attempt: Attempt) -> TaskWaiter:
+        """Return the waiter of an attempt; if it asked alone, it joins its queue now.
+        Also after its grant has come, if its task cannot use that.
+        """
+        if attempt.waiter is None and attempt.grant is None:
+            self._join_alone()
+        if attempt.waiter is None:  # the next task may ask alone already
+            waiter = attempt.new_waiter()
+            waiter.grant, waiter.sent_at = attempt.grant, attempt.since
+        assert attempt.waiter is not None
+        return attempt.waiter
+
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Remove a waiter, and give back what the store may have granted to it. Call
         this also for a task that is cancelled after its grant came: else the grant
         would stay without an owner (test_cancellation.py).
         """
+        self._join_alone()
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
         elif is_uncertain(waiter.error):
@@ -179,11 +264,13 @@ class WaitQueue:
                     withdrawn = self._retried(withdrawn, waiter)
                 withdrawn.log_failure()
         self._unwatch_if_idle()
+        self._note_unused()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
         """Withdraw the request of a waiter that failed, as the store may have granted
         it. Return the reply to come; a failed withdrawal is repeated.
         """
+        self._join_alone()
         self._note_waiter("withdrawn", waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._client.client_id, mode, (waiter.ticket,), keep=keep)
@@ -202,6 +289,7 @@ class WaitQueue:
         """Request the lock for readers and writers that wait, because it may be free
         now. ``cause`` is the key under which ``Statistics.wakeups`` counts this call.
         """
+        self._join_alone()
         for queue in self._modes:
             # Also without a queue entry: the wake-up may overtake the answer that
             # confirms the entry, and would be lost then.
@@ -213,6 +301,7 @@ class WaitQueue:
         """Let the first writer in if ``message`` proves its grant and is in time; else
         take the message as a wake-up.
         """
+        self._join_alone()
         queue = self._writers
         effects = queue.pushed(message, self._clock.now())
         if effects is None:
@@ -283,6 +372,33 @@ class WaitQueue:
         assert isinstance(reply, Released)
         for queue, answer in zip(queues, reply.then, strict=True):
             self._answered(queue, answer, sent_at)
+
+    def _answered_alone(self, attempt: Attempt, sent: Pending[Reply]) -> None:
+        joined = attempt.waiter is not None
+        grant = None if joined or sent.error is not None else _only_grant(sent.result())
+        if grant is not None and grant.ticket == attempt.claim.ticket:
+            self._client.delays.note(self._clock.now() - attempt.since)
+            self._alone, self.unused = None, True
+            attempt.grant = grant
+            attempt.set_result(None)
+        else:
+            self._join_alone()
+            self._received(self._queue(attempt.request.mode), attempt.since, sent)
+
+    def _join_alone(self) -> None:
+        attempt, self._alone = self._alone, None
+        if attempt is not None:
+            waiter = attempt.new_waiter()
+            # Returns the acquire that has been sent already.
+            self._queue(attempt.request.mode).join(waiter)
+
+    def _note_unused(self) -> None:
+        self.unused = (
+            self.asks_alone
+            and self._alone is None
+            and self._readers.unused
+            and self._writers.unused
+        )
 
     def _send(self, queue: ModeQueue, command: Acquire | Withdraw | None) -> None:
         if command is None:
@@ -367,6 +483,8 @@ class WaitQueue:
         if queue.due is not None:
             self._set_alarm(self)
         self._watch_if_placed(queue)
+        if not queue.waiters:
+            self._note_unused()
 
     def _confirmed(self, effects: Effects) -> None:
         """Tell the lease of a task that entered by a message what the store says."""
@@ -447,6 +565,16 @@ class WaitQueue:
             waiting=len(queue.waiters),
             **fields,
         )
+
+
+def _only_grant(reply: Reply) -> Grant | None:
+    # None unless a task has got what it asked for, just now, and has no queue entry. A
+    # grant that is older than its request was made by an earlier one
+    # (``ModeQueue.answered``).
+    if not isinstance(reply, Granted) or reply.placed or len(reply.grants) != 1:
+        return None
+    grant = reply.grants[0]
+    return grant if grant.since >= reply.now else None
 
 
 class WakeSignal:
