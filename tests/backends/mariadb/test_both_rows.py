@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote import Unsupported, connect
+from aiorwlock_remote.backends.mariadb import AsyncmyBackend
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.core.commands import Claim, Command, Downgrade, Release, Released
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.mariadb.pools import STRICT, pool_of
+from tests.backends.mariadb.products import MARIADB_PRODUCT, Product
 from tests.cas.open_stores import LEASE, ORDER, acquire, opened
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import run
@@ -124,6 +128,48 @@ async def test_a_release_says_why_the_grant_had_ended(
         reply = await store.step(ORDER, Release("t1"))
         assert reply == Released(held=False, reason=reason)  # type: ignore[arg-type]
         assert run(db_tables, ROWS[0]) == mutexes
+
+
+MODES = (
+    "STRICT_ALL_TABLES",
+    "STRICT_TRANS_TABLES,ANSI,NO_BACKSLASH_ESCAPES",
+    "STRICT_ALL_TABLES,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE",
+    "TRADITIONAL,PIPES_AS_CONCAT,IGNORE_SPACE",
+)
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+async def test_sessions_of_a_pool(
+    db_tables: str, product: Product, autocommit: bool
+) -> None:
+    """Both rows or neither, whatever SQL mode and isolation they have."""
+    modes = (*MODES, "ORACLE,STRICT_ALL_TABLES")
+    for mode in modes if product is MARIADB_PRODUCT else MODES:
+        for level in LEVELS:
+            run(db_tables, "DELETE FROM doormans", "DELETE FROM mutex_locks")
+            begin = (
+                f"SET SESSION sql_mode = '{mode}';"
+                f"SET SESSION TRANSACTION ISOLATION LEVEL {level}"
+            )
+            async with pool_of(
+                db_tables, init_command=begin, autocommit=autocommit
+            ) as backend:
+                store = await opened_over(backend)
+                for steals in (False, True):
+                    await store.step(ORDER, acquire("t1"))
+                    assert len(run(db_tables, ROWS[0])) == 1
+                    if steals:
+                        run(db_tables, OTHERS["mutex"])
+                    found = rows(db_tables)
+                    assert await swap(store, Release("t1")) != steals
+                    assert (rows(db_tables) == found) == steals
+                await store.aclose()
+
+
+async def opened_over(backend: AsyncmyBackend) -> TableStore:
+    settings = StoreSettings(client_id="c" * 16)
+    return await backend.open(current_event_loop(), lambda *_: None, settings)
 
 
 async def test_a_binary_log_of_statements(start_db: StartMariadb) -> None:
