@@ -33,18 +33,10 @@ Spawned = Callable[[], Coroutine[Any, Any, None]]
 
 
 class CallerLoop(Protocol):
-    """Where replies of a driver go: an event loop, or a thread that runs callbacks."""
+    """An event loop, or a thread that runs callbacks: where replies of a driver go."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run the function in this loop or thread soon; callable from any thread."""
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None: ...
-
-
-class DriversLoop(Protocol):
-    """The thread-safe part of an asyncio loop in which a database driver runs."""
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
     def spawn(self, function: Spawned) -> None: ...
 
@@ -143,7 +135,7 @@ class SameLoop(DriverLoop):
 class OtherThreadLoop(DriverLoop):
     """Driver loop that another object runs in a thread; ``home``: its caller's loop."""
 
-    def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
+    def __init__(self, loop: CallerLoop, home: CallerLoop) -> None:
         self._loop = loop
         self._home = home
 

@@ -111,8 +111,8 @@ class StoredRow:
 
     # The swap was carried out.
     done: bool
-    # The server's clock.
-    now: str
+    # The server's clock, in microseconds.
+    now: int
     # ``created_at``, version and text of the row in ``doormans``, if there is one.
     created: str | None = None
     version: str | None = None
@@ -161,7 +161,7 @@ def state_of(found: StoredRow) -> StoredState:
         )
     if found.record is not None:
         record = load_record(found.record, found.created or "")
-    mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
+    mark = VersionMark(found.version, found.ticket, found.since, found.now)
     return StoredState(record, seat, mark, mark.now)
 
 
@@ -180,7 +180,7 @@ def pushed_state(found: StoredRow, grant: PushedGrant, ticket: str) -> StoredSta
     if record.seat is None:
         raise BadRecord(what="the record in a message has no mutex record")
     seat = MutexRecord(record.seat)
-    mark = VersionMark(found.version, *seat_columns(seat), micros_of(found.now))
+    mark = VersionMark(found.version, *seat_columns(seat), found.now)
     return StoredState(record, seat, mark, mark.now)
 
 
@@ -495,9 +495,9 @@ class TableCas(CasStore):
         return state_of(found)
 
     def _update_time(self, found: StoredRow, sent: int) -> int:
-        now, at = micros_of(found.now), round(self.local_clock.now() * MICROS)
-        self._time.update(now, at, at - sent)
-        return now
+        at = round(self.local_clock.now() * MICROS)
+        self._time.update(found.now, at, at - sent)
+        return found.now
 
 
 class TableStepper(CasStepper):
@@ -551,13 +551,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
     """Ask the server for its time; return bounds of its clock, to be updated."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
-    return ServerTime(micros_of(found.now), micros(clock.now()))
+    return ServerTime(found.now, micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
     """Return how far the server's clock is ahead of ours, for ``rwlock doctor``."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
-    ahead = micros_of(found.now) / MICROS - clock.wall()
+    ahead = found.now / MICROS - clock.wall()
     return Finding(
         "clock",
         f"{ahead:+.1f} s from ours",

@@ -17,7 +17,6 @@ from aiorwlock_remote.cas.table_cas import (
     TableStepper,
     Values,
     load_record,
-    micros_of,
 )
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -116,7 +115,7 @@ class SimulatedTables(RuleBasedStateMachine):
             self.under_way,
         )
         at = micros(process.clock.now())
-        time = ServerTime(micros_of(self.tables.now()), at)
+        time = ServerTime(self.tables.now(), at)
         for name in ("loop", "keeper"):
             cas = TableCas(process, process.clock, time)
             steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)

@@ -68,9 +68,9 @@ class Tables:
         self.doormen: dict[Any, tuple[str, Any, Any]] = {}
         self.belated: int = 0
 
-    def now(self) -> str:
-        """The server's clock."""
-        return time_text(round((self._world.now + self._ahead) * MICROS))
+    def now(self) -> int:
+        """The server's clock, in microseconds."""
+        return round((self._world.now + self._ahead) * MICROS)
 
     def look(self, key: Any) -> StoredRow:  # noqa: ANN401
         """As the block of that name."""
@@ -81,8 +81,10 @@ class Tables:
     def swap(self, asked: Values) -> StoredRow:
         """As the block of that name."""
         key = asked["i_kind"], asked["i_number"]
-        created, version, _ = self.doormen.setdefault(key, (self.now(), None, None))
-        late = micros_of(self.now()) > micros_of(str(asked["i_latest"]))
+        created, version, _ = self.doormen.setdefault(
+            key, (time_text(self.now()), None, None)
+        )
+        late = self.now() > micros_of(str(asked["i_latest"]))
         self.belated += late
         seat = self.seats.get(key, (None, None))
         given = asked["i_ticket"], asked["i_since"]
@@ -93,7 +95,7 @@ class Tables:
             self.seats[key] = asked["t_ticket"], asked["t_since"]
         fence, text = None, str(asked["n_record"])
         if isinstance(least := asked["n_fence"], int):
-            fence = max(least, micros_of(self.now()))
+            fence = max(least, self.now())
             text = f"{fence}{text}"
         self.doormen[key] = created, asked["n_version"], text
         return StoredRow(done=True, now=self.now(), fence=fence)

@@ -20,7 +20,7 @@ from tests.cas.fake_driver import FakeDriver
 
 pytestmark = pytest.mark.asyncio
 
-FOUND = StoredRow(done=True, now="2026-01-01")
+FOUND = StoredRow(done=True, now=0)
 GONE = BackendUnavailable(what="gone")
 
 

@@ -20,7 +20,6 @@ from aiorwlock_remote.cas.table_cas import (
     TableStepper,
     Values,
     load_record,
-    micros_of,
 )
 from aiorwlock_remote.core import mode_queue
 from aiorwlock_remote.core.commands import (
@@ -75,7 +74,7 @@ class Process:
         )
         link = Link(self.tables, self.virtual_time, self._delay)
         link.carried = self._carried
-        times = micros_of(self.tables.now()), micros(self.clock.now())
+        times = self.tables.now(), micros(self.clock.now())
         cas = TableCas(link, self.clock, ServerTime(*times), ArrivalNotices(name))
         self.steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)
         self.queue = ModeQueue(name, Mode.WRITE, PACE)
@@ -201,13 +200,13 @@ class Client:
         self.queue = ModeQueue(name, Mode.WRITE, PACE)
         self.waiter = Waiter(Claim(name, micros(30.0)), Policy.FAIR, margin=0.0)
         link = Link(tables, virtual_time, lambda: 0.001)
-        self.time = ServerTime(micros_of(tables.now()), micros(self.clock.now()))
+        self.time = ServerTime(tables.now(), micros(self.clock.now()))
         cas = TableCas(link, self.clock, self.time, ArrivalNotices(name))
         self.steps = TableStepper(cas, lambda *_: None, virtual_time.after)
 
     def know_the_time_by_a_slow_answer(self, took: float) -> None:
         """Compute the next step with a time so many seconds behind the server's."""
-        server_time = micros_of(self._tables.now()) - micros(took)
+        server_time = self._tables.now() - micros(took)
         self.time.update(server_time, micros(self.clock.now()), 0)
 
     def ask(self, command: Acquire | Withdraw | None) -> Reply:
@@ -251,7 +250,7 @@ def overlap(behind: float) -> float:
     assert second.waiter.ends is not None
     # It dies; the third one asks as soon as the server's clock shows the end.
     assert grant.expires is not None
-    left = (grant.expires - micros_of(tables.now())) / 1e6
+    left = (grant.expires - tables.now()) / 1e6
     virtual_time.run(virtual_time.now + left + 0.001)
     entered = virtual_time.now
     assert isinstance(third.ask(third.queue.ask()), Granted)

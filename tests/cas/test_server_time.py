@@ -23,7 +23,6 @@ from aiorwlock_remote.cas.table_cas import (
     TableCas,
     TableStepper,
     Values,
-    micros_of,
 )
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -72,7 +71,7 @@ class DyingClient:
             self.tables, self.virtual_time, lambda: random.expovariate(1 / self.slow)
         )
         link.carried = self._carried
-        times = micros_of(self.tables.now()), micros(self.clock.now())
+        times = self.tables.now(), micros(self.clock.now())
         cas = TableCas(link, self.clock, ServerTime(*times))
         self.steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)
         self.virtual_time.after(random.random(), self._try)

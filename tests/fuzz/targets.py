@@ -140,7 +140,7 @@ def table_record(data: bytes) -> None:
     """The doorman in a column: with its fence before it, perhaps compressed."""
     row = StoredRow(
         done=False,
-        now="2026-11-21 19:05:00.000001",
+        now=1_795_287_900_000_001,
         created="2026-11-21 19:05:00",
         version="v",
         record=text_of(data),

@@ -24,7 +24,6 @@ from aiorwlock_remote.cas.table_cas import (
     TableStepper,
     Values,
     load_record,
-    micros_of,
 )
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource, resource_from_row
@@ -49,7 +48,7 @@ class TableServer(SimulatedServer):
         self.tables = tables.Tables(world, self.ahead)
 
     def now(self) -> int:
-        return micros_of(self.tables.now())
+        return self.tables.now()
 
     def held(self) -> dict[Resource, tuple[Doorman, int]]:
         now = self.now()

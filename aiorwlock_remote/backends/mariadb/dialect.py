@@ -97,6 +97,13 @@ class ServerDialect(ABC):
         """
 
     @abstractmethod
+    def commit_if(self, condition: str, commit: str) -> tuple[str, ...]:
+        """Return statements that fail if ``condition`` does, and else run ``commit``.
+
+        The condition is evaluated first, so it may ask what the statement before did.
+        """
+
+    @abstractmethod
     def limit_time(self, statement: str, seconds: float) -> LimitedStatement:
         """Return an UPDATE with a time limit in seconds, enforced by the server."""
 
@@ -133,6 +140,11 @@ class MariadbDialect(ServerDialect):
         if seconds:
             limit = f"innodb_lock_wait_timeout = 1, max_statement_time = {seconds}"
         return (f"SET STATEMENT {limit} FOR {change}",)
+
+    def commit_if(self, condition: str, commit: str) -> tuple[str, ...]:
+        # A commit waits for no row: the variable is there for its value alone.
+        limit = f"innodb_lock_wait_timeout = NOT {condition}"
+        return (f"SET STATEMENT {limit} FOR {commit}",)
 
     def limit_time(self, statement: str, seconds: float) -> LimitedStatement:
         limit = f"SET STATEMENT max_statement_time = {seconds:f}"
@@ -177,6 +189,12 @@ class MysqlDialect(ServerDialect):
             return f"{lock} NOWAIT", change
         limit = f"SELECT /*+ MAX_EXECUTION_TIME({_milliseconds(seconds)}) */"
         return f"{limit}{lock.removeprefix('SELECT')}", change
+
+    def commit_if(self, condition: str, commit: str) -> tuple[str, ...]:
+        # A variable that any user may set, and that each step sets anyway. After a user
+        # variable, ProxySQL would no longer share the connection; DO hides errors in
+        # some versions.
+        return f"SET SESSION last_insert_id = NOT {condition}", commit
 
     def limit_time(self, statement: str, seconds: float) -> LimitedStatement:
         # The session may be of the user's pool, and is to be as it was.

@@ -225,7 +225,10 @@ async def send(connection: Connection, *statements: str) -> list[MariadbResult]:
     async with connection.cursor(_CURSOR) as cursor:
         await cursor.execute(";".join((*before, *statements)))
         while True:
-            rows: list[Row] = list(await cursor.fetchall())
+            # Most statements have no rows to fetch, only counts.
+            rows: list[Row] = (
+                list(await cursor.fetchall()) if cursor.description else []
+            )
             results.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
                 break

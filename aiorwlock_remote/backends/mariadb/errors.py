@@ -28,6 +28,9 @@ Error: type[Exception] = asyncmy_errors.MySQLError
 
 DUPLICATE = 1062
 """Code of an insert whose row exists already."""
+NOT_CHANGED = 1690
+"""Code of a number out of range: of a statement of a step, if the one before changed no
+row."""
 CHANGED = 1020
 """Code for a row newer than the transaction's snapshot: MariaDB 11.6.2 and later."""
 UNKNOWN_VARIABLE = 1193
@@ -46,13 +49,14 @@ _LOCKED = {1205, 1969, 3024, 3572}  # the time to wait for a row was over
 _READ_ONLY = {1290, 1836}
 _NOT_LET_IN = {1044, 1045, 1049, 1698, 1130, 1862, 1820, 3118}
 _BAD_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 3098, 3819, 4025}
+ROW_EVENTS = "SET GLOBAL binlog_format = 'MIXED'"
 _LACKING: tuple[tuple[set[int], str, Lacks], ...] = (
     (
         {1142, 1143, 1227},
         "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans",
         "rights",
     ),
-    ({1665}, "SET GLOBAL binlog_format = 'MIXED'", ""),
+    ({1665}, ROW_EVENTS, ""),
     ({3159}, "?tls=yes", ""),
 )
 """Codes, the hint for the user, and what the server or the user lacks."""

@@ -26,8 +26,8 @@ from aiorwlock_remote.backends.mariadb.statements import (
     step_statements,
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
-from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
-from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
+from aiorwlock_remote.cas.table_cas import StoredRow, Values, time_text
 from aiorwlock_remote.core.row import (
     CONSTRAINT_HINT,
     MARKS,
@@ -96,35 +96,25 @@ class MariadbExecutor(DriverExecutor):
     async def _step(
         self, connection: Connection, values: Values, doorman: DoormanChange
     ) -> StoredRow:
-        mutex = mutex_change_of(values)
-        known = {
-            **values,
-            "kind": values["i_kind"],
-            "number": values["i_number"],
-            "latest": micros_of(str(values["i_latest"])),
-        }
-        texts, index = step_statements(
-            doorman, mutex, known, self.driver.options.tables, self.driver.dialect
-        )
+        tables, dialect = self.driver.options.tables, self.driver.dialect
+        text, index = step_statements(doorman, values, tables, dialect)
         try:
-            results = await send(connection, *texts)
+            results = await send(connection, text)
         except Error as exc:
-            if errors.code_of(exc) != errors.DUPLICATE:
+            if errors.code_of(exc) not in {errors.DUPLICATE, errors.NOT_CHANGED}:
                 # The transaction would stay open and keep its row locks.
                 await roll_back(connection, exc)
                 raise
-            # Another program has the mutex: the rollback and the look are one request.
+            # A row is not as expected: the rollback and the look are one request.
             return await self.look(values, connection, ROLLBACK)
         first = results[index]
-        # A release counts as done even if another program took the mutex row just
-        # before: our grant has ended.
-        if not first.changed or (mutex == "move" and not results[index + 1].changed):
+        if not first.changed:
             return await self.look(values, connection)
         # ``last_id`` is the server's clock when the statement began: the answer carries
         # it without a further request.
         least = values["n_fence"]
         fence = max(least, first.last_id) if isinstance(least, int) else None
-        return StoredRow(done=True, now=time_text(first.last_id), fence=fence)
+        return StoredRow(done=True, now=first.last_id, fence=fence)
 
     async def look(
         self, values: Values, connection: Connection, *before: str
@@ -177,7 +167,7 @@ def stored_row_of(row: Row) -> StoredRow:
     now, created, version, record, ticket, since = row
     return StoredRow(
         done=False,
-        now=time_text(now),
+        now=now,
         created=None if created is None else time_text(created),
         version=_text(version),
         record=_text(record),
@@ -209,9 +199,13 @@ def check_answers(server: Mapping[str, str], where: str) -> None:
 
 
 def check_session(server: Mapping[str, str], where: str) -> None:
-    """Raise ``ConfigurationError`` if the SQL mode or isolation level is unsuitable.
+    """Raise an error if the SQL mode, isolation level or binary log is unsuitable.
 
     ``server``: result of ``MariadbExecutor.server``. The hint is the SQL that helps.
+
+    Raises:
+        ConfigurationError: It is a setting of the session.
+        Unsupported: The server logs statements.
     """
     modes = server["sql_mode"].split(",")
     if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:
@@ -224,4 +218,11 @@ def check_session(server: Mapping[str, str], where: str) -> None:
         raise ConfigurationError(
             what=f"{where}: sessions read what is not committed",
             hint="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        )
+    # A replica cannot carry out statements that depend on the row count of the one
+    # before; and InnoDB refuses them at our own sessions' isolation level.
+    if server.get("log_bin") == "ON" and server.get("binlog_format") == "STATEMENT":
+        raise Unsupported(
+            what=f"{where}: BINLOG_FORMAT = STATEMENT, replicas could not follow",
+            hint=errors.ROW_EVENTS,
         )

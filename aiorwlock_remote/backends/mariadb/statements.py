@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from aiorwlock_remote._util.statements import load_statements
 from aiorwlock_remote.backends.mariadb.dialect import ServerDialect
-from aiorwlock_remote.cas.driver.executor import MutexChange
+from aiorwlock_remote.cas.driver.executor import MutexChange, mutex_change_of
 
 DoormanChange = Literal["change", "make", "adopt"]
 
@@ -17,13 +18,12 @@ ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 
 class StepStatements(NamedTuple):
-    """The statements of one step, to be sent as one request.
+    """The statements of one step, joined: one request. May have names of values.
 
-    ``doorman`` is the index of the one that changes the doormans row; the next one
-    changes the mutex row, if any does.
+    ``doorman`` is the index of the one that changes the doormans row.
     """
 
-    texts: tuple[str, ...]
+    text: str
     doorman: int
 
 
@@ -32,7 +32,7 @@ def statement(name: str, tables: str = "", **values: object) -> str:
 
     ``tables``: database of the tables; empty for that of the connection.
     """
-    return _fill(name, tables, {key: literal(value) for key, value in values.items()})
+    return _fill(name, _common(tables) | _literals(values))
 
 
 def schema_statement(name: str, tables: str, dialect: ServerDialect) -> str:
@@ -40,43 +40,70 @@ def schema_statement(name: str, tables: str, dialect: ServerDialect) -> str:
 
     ``tables``: database of the table; empty for that of the connection.
     """
-    return _fill(name, tables, {"collation": dialect.collation})
+    return _fill(name, _common(tables) | {"collation": dialect.collation})
 
 
 def step_statements(
     doorman: DoormanChange,
-    mutex: MutexChange,
     values: Mapping[str, object],
     tables: str,
     dialect: ServerDialect,
 ) -> StepStatements:
     """Return the SQL of a swap: it changes both rows of a resource, or neither.
 
-    Rows are changed only if they are as the swap expects. ``doorman`` and ``mutex``
-    name the change of each row, ``values`` are the swap's parameters, and ``tables`` is
-    the database of the tables; empty for that of the connection.
+    Rows are changed only if they are as the swap expects. ``doorman`` names the change
+    of the doormans row, ``values`` are the swap's parameters, and ``tables`` is the
+    database of the tables; empty for that of the connection.
     """
-    known = {key: literal(value) for key, value in values.items()}
-    known["in_time"] = _fill("in_time", tables, known)
-    known["changed"] = _fill("changed", tables, known)
-    begins = values["n_fence"] is not None
-    known["record"] = _fill("begins", tables, known) if begins else known["n_record"]
-    if mutex == "sit":
-        known["seat"] = "TRUE"  # the second statement finds out
-    else:
-        free = values["i_ticket"] is None
-        known["seat"] = _fill("free" if free else "taken", tables, known)
-    changes: tuple[str, ...] = (_fill(doorman, tables, known),)
     wait = values.get("wait")
-    if isinstance(wait, int | float) and doorman == "change":
-        lock = _fill("lock", tables, known)
-        changes = dialect.limit_lock_wait(changes[0], lock, wait)
+    text, index = _step_template(
+        doorman,
+        mutex_change_of(values),
+        wait if isinstance(wait, int | float) and doorman == "change" else None,
+        tables,
+        dialect,
+        free=values["i_ticket"] is None,
+        begins=values["n_fence"] is not None,
+    )
+    return StepStatements(text % _literals(values), index)
+
+
+@lru_cache(maxsize=64)  # the waits differ
+def _step_template(
+    doorman: DoormanChange,
+    mutex: MutexChange,
+    wait: float | None,
+    tables: str,
+    dialect: ServerDialect,
+    *,
+    free: bool,
+    begins: bool,
+) -> StepStatements:
+    """Return the statements of a step, in which values are still named.
+
+    ``wait``: seconds to wait for a locked row, None if there is no such limit;
+    ``free``: a mutex row is not expected; ``begins``: a phase begins.
+    """
+    known = _Named(_common(tables) | {"kind": "%(i_kind)s", "number": "%(i_number)s"})
+    changed = known["changed"] = _fill("changed", known)
+    known["in_time"] = _fill("in_time", known)
+    known["record"] = _fill("begins", known) if begins else known["n_record"]
+    if mutex == "stay":
+        known["seat"] = _fill("free" if free else "taken", known)
+    else:
+        known["seat"] = "TRUE"  # the change of the mutex row finds out
+    changes: tuple[str, ...] = (_fill(doorman, known),)
+    if wait is not None:
+        changes = dialect.limit_lock_wait(changes[0], _fill("lock", known), wait)
     index = len(changes) - 1
+    end: tuple[str, ...] = (COMMIT,)
     if mutex != "stay":
-        changes = *changes, _fill(mutex, tables, known)
-    if len(changes) == 1:
-        return StepStatements((*changes, COMMIT), index)
-    return StepStatements(("START TRANSACTION", *changes, COMMIT), index + 1)
+        changes = *changes, _fill(mutex, known)
+        if mutex != "sit":  # an INSERT that makes no row fails
+            end = dialect.commit_if(changed, COMMIT)
+    if len(changes) > 1:
+        changes, index = ("START TRANSACTION", *changes), index + 1
+    return StepStatements(";".join((*changes, *end)), index)
 
 
 def literal(value: object) -> str:
@@ -93,7 +120,31 @@ def literal(value: object) -> str:
     return f"_utf8mb4 X'{value.encode().hex()}'"
 
 
-def _fill(name: str, tables: str, known: Mapping[str, str]) -> str:
-    texts = load_statements("aiorwlock_remote.backends.mariadb", "statements.sql")
+class _Named(dict[str, str]):
+    """Texts by name; for any other name, where a value is to be filled in by ``%``."""
+
+    def __missing__(self, name: str) -> str:
+        return f"%({name})s"
+
+
+def _literals(values: Mapping[str, object]) -> dict[str, str]:
+    # Nearly all values are texts, and a call for each takes as long as the rest.
+    return {
+        key: f"_utf8mb4 X'{value.encode().hex()}'"
+        if isinstance(value, str)
+        else literal(value)
+        for key, value in values.items()
+    }
+
+
+def _common(tables: str) -> dict[str, str]:
     schema = f"`{tables.replace('`', '``')}`." if tables else ""
-    return texts[name].format_map({**known, "schema": schema, "now": texts["now"]})
+    return {"schema": schema, "now": _texts()["now"]}
+
+
+def _fill(name: str, known: Mapping[str, str]) -> str:
+    return _texts()[name].format_map(known)
+
+
+def _texts() -> dict[str, str]:
+    return load_statements("aiorwlock_remote.backends.mariadb", "statements.sql")

@@ -40,7 +40,12 @@ from aiorwlock_remote.cas.driver.pool import (
     in_time,
     no_answer,
 )
-from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, StoredRow, Values
+from aiorwlock_remote.cas.table_cas import (
+    MAX_RECORD_BYTES,
+    StoredRow,
+    Values,
+    micros_of,
+)
 from aiorwlock_remote.core.row import Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
@@ -443,6 +448,7 @@ def _stored_row(outs: dict[str, Any], row: int) -> StoredRow | None:
     if found["done"] == _WAS_LOCKED:
         return None
     found["done"] = bool(found["done"])
+    found["now"] = micros_of(found["now"])
     found["fence"] = None if found["fence"] is None else int(found["fence"])
     return StoredRow(**found)
 

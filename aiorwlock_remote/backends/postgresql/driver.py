@@ -34,7 +34,7 @@ from aiorwlock_remote.cas.driver.external_pool import (
     pool_over,
 )
 from aiorwlock_remote.cas.driver.pool import Driver, has_input, spawn_detached
-from aiorwlock_remote.cas.table_cas import StoredRow, Values
+from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of
 from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.core.row_dialects import WAKES
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
@@ -291,7 +291,7 @@ class PostgresqlExecutor(DriverExecutor):
                 raise
             return await self.look(values, connection)
         if row is not None and row["done"] is None:
-            return StoredRow(done=False, now=row["now"], locked=True)
+            return StoredRow(done=False, now=micros_of(row["now"]), locked=True)
         if row is None or (not row["done"] and _is_unchanged(row, values)):
             # The statement has waited for another step, whose result its snapshot does
             # not show; or it came too late. Only a new statement sees the row.
@@ -352,7 +352,7 @@ def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
     """
     return StoredRow(
         done=done,
-        now=row["now"],
+        now=micros_of(row["now"]),
         fence=None if row["fence"] is None else int(row["fence"]),
         created=row["created"],
         version=row["version"],

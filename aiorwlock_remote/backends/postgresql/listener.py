@@ -22,10 +22,11 @@ from aiorwlock_remote.backends.postgresql.errors import PostgresError, message_o
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas import StoredState
-from aiorwlock_remote.cas.table_cas import StoredRow
+from aiorwlock_remote.cas.table_cas import StoredRow, micros_of
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import back_off
+from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 
 CHANNEL_PREFIX = "rwlock_"
@@ -260,7 +261,7 @@ class Listener:
                 pushed = _pushed_grant(*news[:-ROW_FIELDS])
             if len(news) >= ROW_FIELDS and news[-2] is not None:
                 found = _stored_row(*news[-ROW_FIELDS:])
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError, BadRecord):
             # Any session may send anything on the channel.
             return
         if not isinstance(kind, str) or not isinstance(number, int):
@@ -278,7 +279,9 @@ def _pushed_grant(fence: int, since: int, expires: int, proof: str) -> PushedGra
 
 def _stored_row(version: str, record: str, now: str) -> StoredRow:
     # Only a release sends its record, so no mutex row is stored.
-    return StoredRow(done=False, now=str(now), version=str(version), record=str(record))
+    return StoredRow(
+        done=False, now=micros_of(now), version=str(version), record=str(record)
+    )
 
 
 async def is_pooled(connection: Connection) -> bool:
