@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.errors import Closed, LockLost, NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.connect import open_in
@@ -304,12 +304,7 @@ class LocksTwin(Made[aio.Locks]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -348,19 +343,14 @@ class LockTwin(Made[A]):
             raise
         return held
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
         # First of all: an interrupt that comes later drops the grant, and so gives it
         # back (test_at_each_place).
         try:
             held: SyncGrant[Any] = self._entered.stack.pop()
         except (AttributeError, IndexError):
             raise NotOwner(resource=self.resource, action="leave") from None
-        held.__exit__(exc_type, exc, traceback)
+        held.__exit__(*exc_info)
 
 
 # ------------------------------------------------------------------------------- grants
@@ -411,14 +401,9 @@ class SyncGrant(Calls, Generic[A]):
                 raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
         self._inside.left()
-        if exc is None:
+        if exc_info[0] is None:
             tell_of_changes(self)
             self._loop.run(self._leave, self._twin, quietly=False)
         else:
@@ -554,13 +539,8 @@ class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(exc_type, exc, traceback)
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
+        self._stack.__exit__(*exc_info)
 
 
 # --------------------------------------------------------------------------- arguments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Literal, ParamSpec, Self, TypeVar
 
 from aiorwlock_remote.compat.redis_py.tokens import (
@@ -126,11 +125,6 @@ class Lock(TokenHolder):
             raise self._not_obtained()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._release_errors():
             self.release()
