@@ -38,8 +38,9 @@ from aiorwlock_remote.integrations._holding import (
     ServerStops,
 )
 from aiorwlock_remote.integrations._http import (
-    ErrorResponse,
+    HEALTHY,
     HoldSpec,
+    JsonAnswer,
     SeenHolds,
     answer,
     log,
@@ -241,7 +242,7 @@ class AppLocks:
 
     def answer(
         self, error: LockError, *, level: int = logging.WARNING
-    ) -> ErrorResponse | None:
+    ) -> JsonAnswer | None:
         """Return the response to an error, as the function ``answer`` does.
 
         An outage that was logged at the start, and the stop of the server, are not
@@ -252,6 +253,17 @@ class AppLocks:
         if self._locks is not None:
             self.seen.default_lease = default_lease(self._locks)
         return answer(error, self.seen, level=level)
+
+    async def health(self) -> JsonAnswer:
+        """Return the answer to a readiness probe; raise an error that shows a bug."""
+        try:
+            await self.check()
+        except LockError as error:
+            answered = self.answer(error, level=logging.DEBUG)
+            if answered is None:
+                raise
+            return answered
+        return HEALTHY
 
     async def check(self) -> None:
         """Ask the store for one record, and change nothing.

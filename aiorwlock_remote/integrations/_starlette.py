@@ -29,9 +29,8 @@ from aiorwlock_remote.integrations._asgi import (
 )
 from aiorwlock_remote.integrations._http import (
     CLIENT_CLOSED_REQUEST,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
     log,
 )
@@ -139,15 +138,7 @@ async def health(request: Request) -> Response:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
-    app_locks = request_locks_of(request.scope).app_locks
-    try:
-        await app_locks.check()
-    except LockError as error:
-        response = app_locks.answer(error, level=logging.DEBUG)
-        if response is None:
-            raise
-        return problem(response)
-    return JSONResponse({"status": "ok"})
+    return json_response(await request_locks_of(request.scope).app_locks.health())
 
 
 async def values_of(
@@ -175,13 +166,10 @@ def names_no_lock(connection: HTTPConnection, error: NamesNoLock) -> Exception:
     return HTTPException(error.status)
 
 
-def problem(response: ErrorResponse) -> Response:
+def json_response(answer: JsonAnswer) -> Response:
     """Return the response of either framework."""
     return JSONResponse(
-        response.body,
-        status_code=response.status,
-        headers=response.headers,
-        media_type=PROBLEM,
+        answer.body, answer.status, answer.headers, media_type=answer.content_type
     )
 
 
@@ -216,7 +204,7 @@ async def _lock_error(connection: HTTPConnection, error: LockError) -> Response 
         with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
             await connection.close(WS_1013_TRY_AGAIN_LATER)
         return None
-    return problem(response)
+    return json_response(response)
 
 
 async def _client_left(request: Request, error: AcquireAbandoned) -> Response:
