@@ -17,7 +17,6 @@ from aiorwlock_remote import (
     Locks,
     LockTimeout,
     Semaphore,
-    WouldDeadlock,
 )
 from aiorwlock_remote.core.names import SEMAPHORE
 from aiorwlock_remote.testing.conformance.cases.base import Cases
@@ -183,12 +182,6 @@ class SemaphoreCases(Cases):
         held.check()
         assert await held.release()
         await self.actors.nothing_left(api(self.others))
-
-    async def test_a_task_takes_one_permit(self) -> None:
-        """A second one would wait for others that do the same."""
-        async with api(self.locks):
-            with pytest.raises(WouldDeadlock):
-                await api(self.locks).acquire()
 
     async def test_passed_on(self) -> None:
         """Adopting takes a permit over; no other client is let in meanwhile."""
