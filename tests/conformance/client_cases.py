@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import warnings
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from os import getpid
 from typing import Any
@@ -24,6 +25,7 @@ from aiorwlock_remote import (
     Held,
     LockLost,
     Locks,
+    LockTimeout,
     NotOwner,
     TooManyWaiters,
     WouldDeadlock,
@@ -38,6 +40,7 @@ from aiorwlock_remote.testing.conformance.cases.published import (
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 from aiorwlock_remote.testing.faults import FaultyLink
 from tests.conformance.bad_input_cases import BadInputCases
+from tests.conformance.multi_cases import MultiCases
 
 BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
@@ -66,6 +69,79 @@ async def every_use(locks: Locks) -> list[str]:
 
 class ClientCases(Cases):
     """Promises that a client keeps whatever its store is."""
+
+    async def test_a_timeout_lets_the_others_wait_on(self) -> None:
+        """A waiter that times out removes only itself from the queue."""
+        first = await self.actors.enters(self.locks.mutex("order", 1), "first")
+        timeout = 2 * self.harness.answers_in
+        lock = self.others.mutex("order", 1)
+        hasty = await self.actors.queues(lock, "hasty", timeout=timeout)
+        patient = await self.actors.asks(self.others.mutex("order", 1), "patient")
+        assert isinstance(await hasty.gone(), LockTimeout)
+        assert patient.waits
+        await first.hand_over_to(patient)
+        await self.actors.queue_has(self.locks.mutex("order", 1), 0)
+        assert self.actors.order == ["first", "patient"]
+
+    async def test_the_others_wait_on(self) -> None:
+        """Waiters that are not cancelled keep their order."""
+        await self.actors.enters(self.locks.mutex("order", 1), "first")
+        lock = self.others.mutex("order", 1)
+        waiting = [await self.actors.queues(lock, "0")]
+        waiting += [await self.actors.asks(lock, f"{n}") for n in range(1, 6)]
+        for number in (0, 3, 5):
+            waiting[number].scope.cancel()
+            await waiting[number].gone()
+        await self.actors.finish()
+        assert self.actors.order == ["first", "1", "2", "4"]
+
+    async def test_max_hold(self) -> None:
+        """A grant ends after ``max_hold`` seconds, however often it is renewed."""
+        lock = self.locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
+        first = await self.actors.enters(lock)
+        waiting = await self.actors.asks(self.others.mutex("order", 1))
+        error = await first.gone()
+        assert isinstance(error, LockLost)
+        assert error.reason == "stalled"
+        await waiting.inside()
+
+    async def test_held_describes_the_grant(self) -> None:
+        """A ``Held`` shows its resource, mode, fence, holder id and times."""
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        async with self.locks.mutex("order", 42, lease=30).acquire(
+            reason="refund"
+        ) as held:
+            assert held.fence > 0
+            assert (held.mode, held.resource) == ("write", "order/42")
+            assert len(held.holder) == 12
+            assert int(held.holder, 16) >= 0
+            assert before <= held.acquired_at <= datetime.now(UTC)
+            assert 0 < self.lease_left(held) < 30
+            assert held.lost is None
+            assert bool(held)
+            held.check()
+
+    async def test_release_is_idempotent(self) -> None:
+        """A second ``release`` returns False, and spares any later holder."""
+        held = await self.locks.mutex("order", 42).acquire()
+        assert await held.release() is True
+        async with self.others.mutex("order", 42) as theirs:
+            assert await held.release() is False
+            assert await self.locks.mutex("order", 42).try_acquire() is None
+            theirs.check()
+
+    async def test_released_inside_the_body(self) -> None:
+        """The body of ``async with`` may release its lock early."""
+        async with self.locks.mutex("order", 42).acquire() as held:
+            assert await held.release() is True
+        assert not await self.locks.mutex("order", 42).locked()
+
+    async def test_several_resources_at_once(self) -> None:
+        """One task may hold locks of several resources."""
+        async with self.locks.mutex("order", 1), self.locks.mutex("order", 2) as second:
+            assert await self.locks.mutex("order", 1).locked()
+            second.check()
+        assert [d async for d in self.locks.list()] == []
 
     async def test_a_released_grant_is_refused(self) -> None:
         """``check``, ``extend``, ``detach`` of a released grant raise ``NotOwner``."""
@@ -434,4 +510,4 @@ class ClientCases(Cases):
         assert "gluww-secret" not in repr(entry.__dict__)
 
 
-CLIENT_CASES: tuple[type[Cases], ...] = (BadInputCases, ClientCases)
+CLIENT_CASES: tuple[type[Cases], ...] = (BadInputCases, ClientCases, MultiCases)

@@ -42,7 +42,6 @@ from aiorwlock_remote.testing.conformance.cases.lease import (
 )
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
-from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
 from aiorwlock_remote.testing.conformance.cases.permits import SemaphoreCases
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
@@ -55,6 +54,7 @@ from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, Wak
 from aiorwlock_remote.testing.conformance.child import Child
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault
+from tests.conformance.multi_cases import MultiCases
 from tests.conformance.stores.memory import ForeignMemoryClient, MemoryHarness
 from tests.conformance.stores.sqlite import SqliteHarness
 

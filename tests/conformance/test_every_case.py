@@ -31,7 +31,6 @@ from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import LeaseCases, LossCases
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
-from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
 from aiorwlock_remote.testing.conformance.cases.permits import (
     LostPermitsCases,
@@ -51,6 +50,7 @@ from tests.conformance.bad_input_cases import BadInputCases
 from tests.conformance.broken import Fault
 from tests.conformance.broken_client import Breaks
 from tests.conformance.client_cases import CLIENT_CASES, ClientCases
+from tests.conformance.multi_cases import MultiCases
 from tests.conformance.test_controls import is_noticed, run
 
 Planted = type[Fault] | Breaks
@@ -67,12 +67,8 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
     },
     MutexCases: {
         "test_async_with_holds_it": broken.Apart,
-        "test_held_describes_the_grant": client.leases_are_believed_too_long,
         "test_await_gives_the_grant": broken.KeepsGrants,
-        "test_release_is_idempotent": client.endings_are_forgotten,
-        "test_released_inside_the_body": client.endings_are_forgotten,
         "test_timeout_zero_says_who_holds_it": client.a_timeout_names_nobody,
-        "test_several_resources_at_once": client.one_lock_a_task,
         "test_a_failing_body_releases": client.giving_back_is_forgotten,
     },
     RWLockCases: {
@@ -111,12 +107,10 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_loss_found_at_the_end": client.losses_are_swallowed,
         "test_an_awaited_grant_is_not_cancelled": broken.NoRenewal,
         "test_one_of_many_readers_is_lost": broken.ForcesAll,
-        "test_max_hold": client.no_time_is_up,
     },
     WaitingCases: {
         "test_tasks_of_a_process_are_one_waiter": broken.NewestFirst,
         "test_info_shows_who_waits": client.reasons_are_hidden,
-        "test_a_timeout_lets_the_others_wait_on": client.one_task_leaves_for_all,
         "test_max_waiters_of_all_processes": broken.CountsNoWaiters,
     },
     FairnessCases: {
@@ -129,7 +123,6 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_who_does_not_come_blocks_nobody": broken.KeepsTheDead,
     },
     CancellationCases: {
-        "test_the_others_wait_on": client.the_newest_task_is_served,
         "test_all_waiters_cancelled_at_once": broken.KeepsPlaces,
         "test_cancelled_at_every_step": client.the_cancelled_keep_grants,
         "test_cancelled_body_releases": client.giving_back_is_forgotten,
@@ -213,6 +206,13 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_a_stale_doorman_of_the_same_ticket": broken.AnyHolder,
     },
     ClientCases: {
+        "test_a_timeout_lets_the_others_wait_on": client.one_task_leaves_for_all,
+        "test_the_others_wait_on": client.the_newest_task_is_served,
+        "test_max_hold": client.no_time_is_up,
+        "test_held_describes_the_grant": client.leases_are_believed_too_long,
+        "test_release_is_idempotent": client.endings_are_forgotten,
+        "test_released_inside_the_body": client.endings_are_forgotten,
+        "test_several_resources_at_once": client.one_lock_a_task,
         "test_a_released_grant_is_refused": client.endings_are_forgotten,
         "test_leaving_without_entering": client.leaving_is_for_all,
         "test_not_reentrant": client.an_own_task_may_wait,

@@ -99,7 +99,6 @@ EVERYWHERE = {
     "Loss",
     "LostPermits",
     "Moves",
-    "Multi",
     "Mutex",
     "NativeCancellation",
     "OneNameOneLock",
@@ -112,7 +111,7 @@ EVERYWHERE = {
     "Waking",
 }
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
-    **{suite: {"BadInput", "Client"} for suite in (Client, ClientOfServer)},
+    **{suite: {"BadInput", "Client", "Multi"} for suite in (Client, ClientOfServer)},
     Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},

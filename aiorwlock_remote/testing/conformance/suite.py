@@ -32,7 +32,6 @@ from aiorwlock_remote.testing.conformance.cases import (
     lease,
     locks,
     moves,
-    multi,
     names,
     permits,
     process,
@@ -45,7 +44,7 @@ from aiorwlock_remote.testing.conformance.harness import Harness
 
 _MODULES: tuple[ModuleType, ...] = (
     *(declared, locks, names, fence, lease, waiting, fairness, cancellation, failing),
-    *(moves, multi, permits, published, admin, close, process, pushed),
+    *(moves, permits, published, admin, close, process, pushed),
     *(histories, crowd),
 )
 ALL_CASES: tuple[type[Cases], ...] = tuple(

@@ -295,16 +295,6 @@ class LossCases(Cases):
         await held.extend()
         held.check()
 
-    async def test_max_hold(self) -> None:
-        """A grant ends after ``max_hold`` seconds, however often it is renewed."""
-        lock = self.locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
-        first = await self.actors.enters(lock)
-        waiting = await self.actors.asks(self.others.mutex("order", 1))
-        error = await first.gone()
-        assert isinstance(error, LockLost)
-        assert error.reason == "stalled"
-        await waiting.inside()
-
     @pytest.mark.parametrize("mode", MODES)
     async def test_max_hold_gives_it_back(self, mode: str) -> None:
         """After ``max_hold`` seconds a grant of ``await acquire()`` is released."""

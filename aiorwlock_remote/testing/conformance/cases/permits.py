@@ -11,13 +11,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import (
-    ConfigurationError,
-    LockLost,
-    Locks,
-    LockTimeout,
-    Semaphore,
-)
+from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, Semaphore
 from aiorwlock_remote.core.names import SEMAPHORE
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS

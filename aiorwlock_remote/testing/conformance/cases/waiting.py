@@ -44,19 +44,6 @@ class WaitingCases(Cases):
         assert shown.pending_writer is not None
         assert shown.queue[0].age >= 0
 
-    async def test_a_timeout_lets_the_others_wait_on(self) -> None:
-        """A waiter that times out removes only itself from the queue."""
-        first = await self.actors.enters(self.locks.mutex("order", 1), "first")
-        timeout = 2 * self.harness.answers_in
-        lock = self.others.mutex("order", 1)
-        hasty = await self.actors.queues(lock, "hasty", timeout=timeout)
-        patient = await self.actors.asks(self.others.mutex("order", 1), "patient")
-        assert isinstance(await hasty.gone(), LockTimeout)
-        assert patient.waits
-        await first.hand_over_to(patient)
-        await self.actors.queue_has(self.locks.mutex("order", 1), 0)
-        assert self.actors.order == ["first", "patient"]
-
     async def test_who_gave_up_is_in_nobodys_way(self) -> None:
         """After refused tries, a timeout and a close, the next waiter is the first."""
         first = await self.actors.enters(self.locks.mutex("order", 1), "first")
