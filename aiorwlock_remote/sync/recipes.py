@@ -22,11 +22,7 @@ from aiorwlock_remote.locks.decorators import CallName, is_async
 from aiorwlock_remote.recipes.leader import BlockingCallback
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
-from aiorwlock_remote.sync.background import (
-    Background,
-    Conversation,
-    begin_own_task,
-)
+from aiorwlock_remote.sync.background import Background, Conversation, begin_own_task
 from aiorwlock_remote.sync.twins import HeldTwin, Made, Opened, Opener, borrow
 
 H = TypeVar("H", bound=HeldTwin)

@@ -27,7 +27,6 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
-from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.sync.background import (
@@ -60,11 +59,7 @@ class Calls(ABC):
     def _loop(self) -> Background: ...
 
     def _run(
-        self,
-        function: Callable[P, Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return self._loop.run(function, *args, **kwargs)
 
@@ -463,7 +458,7 @@ async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
 
 
 class GrantTwin(SyncGrant[H]):
-    """Base of ``HeldTwin`` and ``RowHeldTwin``: grants that have a ``HeldState``."""
+    """Base of ``BaseHeld`` and ``HeldTwin``: grants that have a ``HeldState``."""
 
     def guard(self, function: Callable[[], T]) -> T:
         """Call ``function()`` and return its result, unless the grant was lost.
@@ -509,10 +504,6 @@ class HeldTwin(GrantTwin[aio.Held]):
         except (LockLost, Closed):
             if state.options.on_lost == "raise":
                 raise
-
-
-class RowHeldTwin(GrantTwin[AsyncRowHeld]):
-    """Base of ``RowHeld``."""
 
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):
