@@ -35,14 +35,14 @@ def board_app(
 ) -> web.Application:
     """Return an application for ``app.add_subapp("/locks/", …)``; no I/O yet.
 
-    The page has no authentication. The store is looked at only while somebody looks at
+    The page has no authentication. The store is scanned only while somebody looks at
     the page, at ``/locks/``: with the slash.
 
     Args:
         locks: ``connect(…)``, which is opened when somebody looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
         title: Names the store on the page.
-        every: Seconds from one look at the store to the next; 0.2 at least.
+        every: Seconds from one scan of the store to the next; 0.2 at least.
         allow_break: Whether the page can end grants.
         hosts: Names under which the page may be reached, beside localhost and
             addresses; ``["*"]``: any name, which lets other web sites read the page
