@@ -6,18 +6,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-)
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from random import random
 from types import FrameType
@@ -27,16 +17,8 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import back_off
-from aiorwlock_remote.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    LockError,
-)
-from aiorwlock_remote.integrations._holding import (
-    Holding,
-    RequestHolds,
-    ServerStops,
-)
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.integrations._holding import Holding, RequestHolds, ServerStops
 from aiorwlock_remote.integrations._http import (
     HEALTHY,
     HoldSpec,

@@ -22,11 +22,7 @@ from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
-from aiorwlock_remote.integrations._asgi import (
-    KEY,
-    LocksMiddleware,
-    request_locks_of,
-)
+from aiorwlock_remote.integrations._asgi import KEY, LocksMiddleware, request_locks_of
 from aiorwlock_remote.integrations._http import (
     CLIENT_CLOSED_REQUEST,
     HoldSpec,

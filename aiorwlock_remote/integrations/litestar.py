@@ -23,16 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import signature
-from typing import (
-    Annotated,
-    Any,
-    TypeVar,
-    Unpack,
-    cast,
-    final,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, TypeVar, Unpack, cast, final, get_args, get_origin
 
 from litestar import Litestar, Request, Response
 from litestar.config.app import AppConfig
@@ -44,11 +35,7 @@ from litestar.types import Message, Scope
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import (
-    AppLocks,
-    no_locks,
-    on_stop_signal,
-)
+from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
 from aiorwlock_remote.integrations._asgi import (
     KEY,
     START,

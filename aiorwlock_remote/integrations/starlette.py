@@ -26,11 +26,7 @@ from starlette.requests import HTTPConnection
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._asgi import (
-    HoldScope,
-    check_scope,
-    request_locks_of,
-)
+from aiorwlock_remote.integrations._asgi import HoldScope, check_scope, request_locks_of
 from aiorwlock_remote.integrations._decorated import (
     RequestState,
     grant_of,
@@ -38,11 +34,7 @@ from aiorwlock_remote.integrations._decorated import (
     specs_of,
 )
 from aiorwlock_remote.integrations._holding import Holding
-from aiorwlock_remote.integrations._http import (
-    DEFAULT_TIMEOUT,
-    HoldSpec,
-    NamesNoLock,
-)
+from aiorwlock_remote.integrations._http import DEFAULT_TIMEOUT, HoldSpec, NamesNoLock
 from aiorwlock_remote.integrations._starlette import (
     Route,
     health,

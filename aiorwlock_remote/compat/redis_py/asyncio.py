@@ -76,9 +76,7 @@ class Lock(TokenHolder):
             raise self._not_owned("release")
 
     async def extend(
-        self,
-        additional_time: float,
-        replace_ttl: bool = False,
+        self, additional_time: float, replace_ttl: bool = False
     ) -> Literal[True]:
         """Let the lock live longer.
 

@@ -72,9 +72,7 @@ class Lock(TokenHolder):
             raise self._not_owned("release")
 
     def extend(
-        self,
-        additional_time: float,
-        replace_ttl: bool = False,
+        self, additional_time: float, replace_ttl: bool = False
     ) -> Literal[True]:
         """Let the lock live longer.
 
