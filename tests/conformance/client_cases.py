@@ -30,6 +30,7 @@ from aiorwlock_remote import (
     TooManyWaiters,
     WouldDeadlock,
 )
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.cases.permits import api
 from aiorwlock_remote.testing.conformance.cases.published import (
@@ -37,6 +38,7 @@ from aiorwlock_remote.testing.conformance.cases.published import (
     acquire,
     release,
 )
+from aiorwlock_remote.testing.conformance.cases.pushed import ListeningCases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 from aiorwlock_remote.testing.faults import FaultyLink
 from tests.conformance.bad_input_cases import BadInputCases
@@ -510,4 +512,79 @@ class ClientCases(Cases):
         assert "gluww-secret" not in repr(entry.__dict__)
 
 
-CLIENT_CASES: tuple[type[Cases], ...] = (BadInputCases, ClientCases, MultiCases)
+class ClientPushedCases(ListeningCases):
+    """A message lets a waiter in once, in time, and with the proof of the store."""
+
+    async def test_a_late_message_lets_nobody_in(self) -> None:
+        """After the claim window another waiter has the lock."""
+        async with self._client() as (locks, link, messages):
+            first, second, third = await self._three(locks)
+            messages.keep()
+            link.down = True
+            await first.leave()
+            await third.inside()
+            message = messages.only_one()
+            messages.tell(message)
+            await self._some_turns()
+            assert second.waits
+            link.down = False
+            messages.pass_on()
+            await third.hand_over_to(second)
+
+    async def test_a_doubled_message_lets_one_in(self) -> None:
+        """A second copy is no news, neither at once nor for the next waiter."""
+        async with self._client() as (locks, link, messages):
+            first = await self.actors.enters(self.others.mutex("order", 1))
+            second = await self.actors.queues(locks.mutex("order", 1))
+            next_one = await self.actors.asks(locks.mutex("order", 1))
+            third = await self.actors.queues(self.locks.mutex("order", 1))
+            messages.keep()
+            await first.leave()
+            message = await self._first_of(messages)
+            # The store would refuse the confirmation of a task that entered wrongly.
+            link.hold_back = True
+            messages.tell(message)
+            messages.tell(message)
+            await second.inside()
+            await self._some_turns()
+            assert next_one.waits
+            link.let_through()
+            await second.hand_over_to(third)
+            link.hold_back = True
+            messages.tell(message)
+            await self._some_turns()
+            assert next_one.waits
+            link.let_through()
+            messages.pass_on()
+            await third.hand_over_to(next_one)
+
+    @pytest.mark.parametrize("proof", ["none", "of an earlier message"])
+    async def test_a_forged_message_lets_nobody_in(self, proof: str) -> None:
+        """Anybody may publish on a channel; only who granted knows the ticket."""
+        async with self._client() as (locks, link, messages):
+            lock = locks.mutex("order", 1)
+            first = await self.actors.enters(self.others.mutex("order", 1))
+            second = await self.actors.queues(lock)
+            messages.keep()
+            await first.leave()
+            message = await self._first_of(messages)
+            messages.tell(message)
+            await second.inside()
+            await second.leave()
+            third = await self.actors.enters(self.others.mutex("order", 1))
+            waiting = await self.actors.queues(lock)
+            forged = replace(message, expires=message.expires + 60_000_000)
+            if proof == "none":
+                forged = replace(forged, proof="0" * len(forged.proof))
+            link.hold_back = True
+            messages.tell(forged)
+            await self._some_turns()
+            assert waiting.waits
+            link.let_through()
+            messages.pass_on()
+            await third.hand_over_to(waiting)
+
+
+CLIENT_CASES: tuple[type[Cases], ...] = (
+    *(BadInputCases, ClientCases, ClientPushedCases, MultiCases),
+)

@@ -41,7 +41,6 @@ from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
 )
-from aiorwlock_remote.testing.conformance.cases.pushed import PushedCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases
 from aiorwlock_remote.testing.conformance.suite import ALL_CASES
 from tests.conformance import broken, test_controls
@@ -359,7 +358,7 @@ async def test_the_case_fails(
 async def test_every_case_has_a_control() -> None:
     """One at least, or a reason in ``WITHOUT_CONTROL`` why it has none."""
     central = {(cases, name) for _, (cases, name, _) in test_controls.CONTROLS}
-    pushed = {(PushedCases, name) for _, name, _ in test_controls.CLIENT_CONTROLS}
+    pushed = {(cases, name) for _, cases, name, _ in test_controls.CLIENT_CONTROLS}
     rest = {(cases, name) for _, cases, name in listed()}
     of_its_own = {(ProcessCases, "test_two_processes_exclude_each_other")}
     controlled = central | pushed | rest | of_its_own

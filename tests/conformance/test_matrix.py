@@ -111,7 +111,10 @@ EVERYWHERE = {
     "Waking",
 }
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
-    **{suite: {"BadInput", "Client", "Multi"} for suite in (Client, ClientOfServer)},
+    **{
+        suite: {"BadInput", "Client", "ClientPushed", "Multi"}
+        for suite in (Client, ClientOfServer)
+    },
     Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},

@@ -51,7 +51,7 @@ ALL_CASES: tuple[type[Cases], ...] = tuple(
     defined
     for module in _MODULES
     for defined in vars(module).values()
-    if isinstance(defined, type) and issubclass(defined, Cases) and defined is not Cases
+    if isinstance(defined, type) and issubclass(defined, Cases) and defined.is_whole()
 )
 """All case classes; those that a backend's capabilities allow are run."""
 
