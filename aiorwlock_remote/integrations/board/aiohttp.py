@@ -66,8 +66,8 @@ def board_app(
                 request.content.iter_any(),
             )
         )
-        if response.events:
-            return await _stream(site, request, response)
+        if response.since is not None:
+            return await _stream(site, request, response, response.since)
         return web.Response(
             body=response.body, status=response.status, headers=response.headers
         )
@@ -88,12 +88,11 @@ def board_app(
 
 
 async def _stream(
-    site: BoardSite, request: web.Request, response: BoardResponse
+    site: BoardSite, request: web.Request, response: BoardResponse, since: str
 ) -> web.StreamResponse:
-    last = request.headers.get("Last-Event-ID", request.query.get("last", ""))
     stream = web.StreamResponse(status=response.status, headers=response.headers)
     taken = False
-    async with site.board.stream(last) as messages:
+    async with site.board.stream(since) as messages:
         # A viewer that left is found when the next message is sent to it.
         with suppress(ConnectionError):
             await stream.prepare(request)
