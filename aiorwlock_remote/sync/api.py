@@ -1471,10 +1471,7 @@ class Locks(TicketCalls, LocksTwin):
 
         def make() -> AsyncLeader:
             return self._twin.leader(
-                name,
-                on_elected=elected,
-                on_deposed=deposed,
-                **async_options(options),
+                name, on_elected=elected, on_deposed=deposed, **async_options(options)
             )
 
         leader = Leader(self._opener, lambda _: self._call(make))
@@ -1486,10 +1483,7 @@ class Locks(TicketCalls, LocksTwin):
 
     @overload
     def once(
-        self,
-        name: ResourceId,
-        job: Callable[[], object],
-        **terms: Unpack[OnceArgs],
+        self, name: ResourceId, job: Callable[[], object], **terms: Unpack[OnceArgs]
     ) -> bool: ...
 
     def once(

@@ -217,10 +217,7 @@ LOCKS = {
 
         def make() -> AsyncLeader:
             return self._twin.leader(
-                name,
-                on_elected=elected,
-                on_deposed=deposed,
-                **async_options(options),
+                name, on_elected=elected, on_deposed=deposed, **async_options(options)
             )
 
         leader = Leader(self._opener, lambda _: self._call(make))
@@ -233,10 +230,7 @@ LOCKS = {
 
     @overload
     def once(
-        self,
-        name: ResourceId,
-        job: Callable[[], object],
-        **terms: Unpack[OnceArgs],
+        self, name: ResourceId, job: Callable[[], object], **terms: Unpack[OnceArgs]
     ) -> bool: ...
 
     def once(

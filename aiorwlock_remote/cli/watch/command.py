@@ -163,7 +163,7 @@ def watch(
     that ended is red, and the last changes stand below.
 
     Elsewhere, and with --json, a line is printed for each change. What comes and goes
-    between two looks is not seen.
+    between two scans is not seen.
 
     Each look lists the store once, as `rwlock ls` does; a store that is slow to answer
     is asked less often. A store that stops answering is asked again until it is back.
