@@ -296,6 +296,13 @@ class AppLocks:
         log_event(log, "store_connected", logging.INFO, attempts=attempt)
 
 
+def has_locks() -> ConfigurationError:
+    """Return the error of a second ``add_locks`` for an application."""
+    return ConfigurationError(
+        what="the application already has locks", hint="call add_locks once"
+    )
+
+
 def no_locks() -> ConfigurationError:
     """Return the error of an application for which ``add_locks`` was not called."""
     return ConfigurationError(

@@ -21,7 +21,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
+from aiorwlock_remote.integrations._app_locks import (
+    AppLocks,
+    has_locks,
+    no_locks,
+    on_stop_signal,
+)
 from aiorwlock_remote.integrations._asgi import KEY, LocksMiddleware, request_locks_of
 from aiorwlock_remote.integrations._http import (
     CLIENT_CLOSED_REQUEST,
@@ -63,9 +68,7 @@ def install(
         not_started=f"its lifespan did not run; {MOUNTED}",
     )
     if hasattr(app.state, KEY):
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
     if app.middleware_stack is not None:
         raise ConfigurationError(
             what="add_locks was called after the application had started",

@@ -35,7 +35,7 @@ from aiohttp.typedefs import Handler
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
+from aiorwlock_remote.integrations._app_locks import AppLocks, has_locks, no_locks
 from aiorwlock_remote.integrations._decorated import grant_of, hold_during, specs_of
 from aiorwlock_remote.integrations._holding import Holding, RequestHolds
 from aiorwlock_remote.integrations._http import (
@@ -105,9 +105,7 @@ def add_locks(
     """
     app_locks = AppLocks(connecting, required=required)
     if _answer_errors in app.middlewares:
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)

@@ -38,7 +38,7 @@ from werkzeug.wsgi import ClosingIterator
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import no_locks
+from aiorwlock_remote.integrations._app_locks import has_locks, no_locks
 from aiorwlock_remote.integrations._decorated import grant_of
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
@@ -93,9 +93,7 @@ def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
             hint="add_locks(app, lambda: connect(…))",
         )
     if _EXTENSION in app.extensions:
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
     app_locks = app.extensions[_EXTENSION] = SyncAppLocks(connect)
     app.register_error_handler(LockError, _answer)
     app.teardown_request(_request_left)

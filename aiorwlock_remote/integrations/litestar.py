@@ -35,7 +35,12 @@ from litestar.types import Message, Scope
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
+from aiorwlock_remote.integrations._app_locks import (
+    AppLocks,
+    has_locks,
+    no_locks,
+    on_stop_signal,
+)
 from aiorwlock_remote.integrations._asgi import (
     KEY,
     START,
@@ -255,9 +260,7 @@ class _LocksPlugin(InitPluginProtocol):
             return LocksMiddleware(app, app_locks, hooked=True)
 
         if KEY in app_config.state:
-            raise ConfigurationError(
-                what="the application already has locks", hint="one add_locks(…)"
-            )
+            raise has_locks()
         app_config.state[KEY] = app_locks
         config = cast("Any", app_config)  # whose lists are of partly unknown types
         config.lifespan.insert(0, lifespan)
