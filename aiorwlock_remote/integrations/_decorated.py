@@ -27,12 +27,7 @@ state of its request.
 _SPECS = "__aiorwlock_remote_hold__"
 
 
-def hold_during(
-    handler: H,
-    spec: HoldSpec,
-    begin: Begin,
-    key: Any,  # noqa: ANN401 - of the state
-) -> H:
+def hold_during(handler: H, spec: HoldSpec, begin: Begin, key: object) -> H:
     """Return a handler that runs under the lock of ``spec``.
 
     Meanwhile the state of the request has the grant as ``key``, for ``get_held``.
