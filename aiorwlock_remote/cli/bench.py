@@ -30,7 +30,7 @@ from aiorwlock_remote.cli.options import (
 )
 from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
-from aiorwlock_remote.cli.worker_process import WorkerProcess, within
+from aiorwlock_remote.cli.worker_process import WorkerProcess, end_workers, within
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.checker import quantile
 
@@ -128,7 +128,7 @@ PARTNER = "the other process"
 MODULE = "aiorwlock_remote.cli.bench_peer"
 PARTS = 6
 LEASE = 10.0
-START_TIMEOUT, ANSWER_TIMEOUT, LEAVE_TIMEOUT = 30.0, 30.0, 5.0
+START_TIMEOUT, ANSWER_TIMEOUT = 30.0, 30.0
 """Seconds that the second process may take to start, to answer after its turns, and to
 end when the bench is interrupted.
 """
@@ -234,7 +234,7 @@ class Benchmark:
             with within(ANSWER_TIMEOUT, PARTNER, "answer"):
                 theirs = json.loads(await peer.receive())
         finally:
-            await self._end(peer)
+            self.killed = bool(await end_workers([peer]))
         times = hand_over_times(ours, [(entered, left) for entered, left in theirs])
         return Measurement("processes", "hand over a mutex, 2 processes", times, None)
 
@@ -253,15 +253,6 @@ class Benchmark:
     async def _repeat(self, name: str, text: str, *acts: Act) -> Measurement:
         times, took = await repeat(acts, self._settings.part)
         return Measurement(name, text, times, took)
-
-    async def _end(self, peer: WorkerProcess) -> None:
-        # Shielded: an interrupted bench must not leave the process, and its grant.
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LEAVE_TIMEOUT):
-                await peer.dismiss()
-                await peer.wait()
-            self.killed = peer.is_running
-            await peer.aclose()
 
 
 async def _cycle(lock: Mutex | ReaderLock) -> None:

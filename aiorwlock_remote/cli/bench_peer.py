@@ -65,10 +65,7 @@ async def main(url: str, resource: tuple[str, str], lease: float) -> None:
 
     The orders are to hold the mutex ``resource`` with a lease of ``lease`` seconds.
     """
-    async with (
-        connect(url, lease=lease) as locks,
-        anyio.create_task_group() as group,
-    ):
+    async with connect(url, lease=lease) as locks, anyio.create_task_group() as group:
         print(READY, flush=True)
         lock = locks.mutex(*resource)
 

@@ -18,6 +18,7 @@ import click
 
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.options import (
+    every_option,
     number_option,
     store_option,
     store_url,
@@ -70,9 +71,7 @@ STOP_TIMEOUT = 3
     metavar="NAME",
     help="A name under which the page is reached, as behind a proxy; repeatable.",
 )
-@number_option(
-    "--every", "Seconds from one look at the store to the next; 0.2 at least.", 1.0
-)
+@every_option
 @type_argument
 def board(
     *,
@@ -92,8 +91,8 @@ def board(
     password, or use an SSH tunnel.
 
     The page shows what `rwlock watch` shows, and a time line of each resource. The
-    store is looked at only while somebody looks at the page: one look at a time for
-    all viewers, as `rwlock ls` does.
+    store is scanned only while somebody looks at the page: one scan at a time for all
+    viewers, as `rwlock ls` does.
     """
     check_seconds("--every", every, least=MIN_INTERVAL)
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]

@@ -106,10 +106,10 @@ async def _serve(
     async with FileScanner(url) as scanner:
         lister = StoreLister(scanner.open, timeout, print_message, by_type=by == "type")
 
-        def look() -> StoreFigures | None:
-            return _in_loop(loop, lister.look())
+        def list_store() -> StoreFigures | None:
+            return _in_loop(loop, lister.list_store())
 
-        registry.register(StoreCollector(look, cache))
+        registry.register(StoreCollector(list_store, cache))
         host, port = listen
         server, thread = start_http_server(port, host, registry)
         try:

@@ -172,8 +172,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
     ``none``: message to print on stderr if a table was wanted and there is no resource.
     """
     found = sorted(
-        found,
-        key=lambda seen: (not _endless(seen), seen.target.label, seen.semaphore),
+        found, key=lambda seen: (not _endless(seen), seen.target.label, seen.semaphore)
     )
     if as_json:
         print_json([resource_json(seen) for seen in found])
@@ -228,9 +227,7 @@ def nothing(resource_type: str | None, found: str) -> str:
 
 
 def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    striking: Container[int] = (),
+    head: Sequence[str], rows: Sequence[Sequence[str]], striking: Container[int] = ()
 ) -> None:
     """Print a heading line and a line for each row, in aligned columns.
 

@@ -64,10 +64,7 @@ class Utf8Text(click.ParamType[str]):
     name = "text"
 
     def convert(
-        self,
-        value: str,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         del param, ctx
         try:
@@ -278,11 +275,7 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 type_argument: CommandDecorator = click.argument(
-    "resource_type",
-    metavar="[TYPE]",
-    required=False,
-    type=Utf8Text(),
-    callback=_type,
+    "resource_type", metavar="[TYPE]", required=False, type=Utf8Text(), callback=_type
 )
 """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
 
@@ -296,6 +289,9 @@ as_json: CommandDecorator = click.option(
 """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
 
 
+every_option: CommandDecorator = number_option(
+    "--every", "Seconds from one scan of the store to the next; 0.2 at least.", 1.0
+)
 fail_option: CommandDecorator = click.option(
     "--fail", is_flag=True, help="Exit code 1 if there is any: for cron and Nagios."
 )

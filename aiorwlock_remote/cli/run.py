@@ -120,9 +120,7 @@ class ChildProcess:
 
 
 def _spawn(
-    command: Sequence[str],
-    environment: Mapping[str, str | bytes],
-    mask: Iterable[int],
+    command: Sequence[str], environment: Mapping[str, str | bytes], mask: Iterable[int]
 ) -> int:
     def spawn(file: str, arguments: list[str]) -> int:
         return os.posix_spawnp(
@@ -376,51 +374,6 @@ def _loss(held: Held) -> LockLost:
     )
 
 
-_HELP = """Run COMMAND while holding the lock TYPE/ID, as flock(1) does on one host.
-
-\b
-    rwlock run --timeout 60 deploy/web -- ./deploy.sh --now
-
-The lock is renewed while the command runs, and released when the command has ended;
-the exit code is the command's. In the environment of the command are:
-
-\b
-  RWLOCK_RESOURCE  TYPE/ID
-  RWLOCK_FENCE     the fencing number: let what the command writes to refuse
-                   every number smaller than the highest it has seen
-  RWLOCK_TICKET    with --export-ticket: what Locks.adopt() takes, as often as
-                   you like: all share this one lock, which rwlock goes on
-                   renewing. To release it, or to leave the connect() of an
-                   adopter without detach(), ends the lock.
-
-With --limit 5 the command holds one of five permits, so that up to five such commands
-run at a time, on all machines together:
-
-\b
-    rwlock run --limit 5 api/reports -- ./fetch.sh
-
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command;
-the lock is released when the command has ended. Ctrl-C reaches it directly: it runs
-in the same process group, with the same terminal. If the lock is lost (the store is
-out of reach for a lease, or the lock was broken) the command gets SIGTERM and, after
---grace seconds, SIGKILL. If rwlock itself is killed with SIGKILL, the command runs on
-without a lock once the lease has run out; then only the fence protects.
-
-With --once-per the command runs at most once in so many seconds, on one of all
-machines; the others exit with 0, and print nothing (--conflict-exit-code is another
-code). A run counts from its start, by the store's clock, and also if it failed, unless
---retry is given; the next one may come a tenth early. `rwlock ls` shows the mark,
-TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is given;
-its --lease is a third of the period, so that it survives an outage of the store.
-
-\b
-    0 3 * * *  rwlock run --once-per 86400 job/report -- ./report.sh
-
-The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
-127 if the command cannot be run, 128 + n if signal n ended it.
-"""
-
-
 def _command(
     ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -431,7 +384,6 @@ def _command(
 
 
 @click.command(
-    help=_HELP,
     short_help="Run a command under a lock.",
     context_settings={"allow_interspersed_args": False},
 )
@@ -502,7 +454,50 @@ def run(
     retry: bool,
     **options: Any,  # noqa: ANN401 - the options above, by name
 ) -> int:
-    """Run a command under a lock and return its exit code; users read ``_HELP``."""
+    """Run COMMAND while holding the lock TYPE/ID, as flock(1) does on one host.
+
+    \b
+        rwlock run --timeout 60 deploy/web -- ./deploy.sh --now
+
+    The lock is renewed while the command runs, and released when the command has ended;
+    the exit code is the command's. In the environment of the command are:
+
+    \b
+      RWLOCK_RESOURCE  TYPE/ID
+      RWLOCK_FENCE     the fencing number: let what the command writes to refuse
+                       every number smaller than the highest it has seen
+      RWLOCK_TICKET    with --export-ticket: what Locks.adopt() takes, as often as
+                       you like: all share this one lock, which rwlock goes on
+                       renewing. To release it, or to leave the connect() of an
+                       adopter without detach(), ends the lock.
+
+    With --limit 5 the command holds one of five permits, so that up to five such
+    commands run at a time, on all machines together:
+
+    \b
+        rwlock run --limit 5 api/reports -- ./fetch.sh
+
+    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command;
+    the lock is released when the command has ended. Ctrl-C reaches it directly: it runs
+    in the same process group, with the same terminal. If the lock is lost (the store is
+    out of reach for a lease, or the lock was broken) the command gets SIGTERM and,
+    after --grace seconds, SIGKILL. If rwlock itself is killed with SIGKILL, the command
+    runs on without a lock once the lease has run out; then only the fence protects.
+
+    With --once-per the command runs at most once in so many seconds, on one of all
+    machines; the others exit with 0, and print nothing (--conflict-exit-code is another
+    code). A run counts from its start, by the store's clock, and also if it failed,
+    unless --retry is given; the next one may come a tenth early. `rwlock ls` shows the
+    mark, TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is
+    given; its --lease is a third of the period, so that it survives an outage of the
+    store.
+
+    \b
+        0 3 * * *  rwlock run --once-per 86400 job/report -- ./report.sh
+
+    The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
+    127 if the command cannot be run, 128 + n if signal n ended it.
+    """  # noqa: D301 - click reads the text; \b keeps the lines of a paragraph
     check_seconds("grace", options["grace"])
     once_only = once_per is not None or at_least is not None
     _check_semaphore(ctx, options, once=once_only)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from aiorwlock_remote import Closed, LockError, LockInfo, Locks
 from aiorwlock_remote.core.ticket import ModeName
 
+_PREFIX = "rwlock_store_"
 MAX_TYPES = 200
 OTHER_TYPES = "(other)"
 """The label of all resource types that come after the first ``MAX_TYPES``."""
@@ -87,7 +88,7 @@ class StoreLister:
         self._known: dict[str, TypeFigures] = {}
         self._away = False
 
-    async def look(self) -> StoreFigures | None:
+    async def list_store(self) -> StoreFigures | None:
         """List the store; return None if it failed, or did not answer in time."""
         began = time.perf_counter()
         found: dict[str, TypeFigures] = {}
@@ -147,13 +148,15 @@ class StoreCollector(Collector):
     (test_two_scrapers_cost_one_listing).
     """
 
-    def __init__(self, look: Callable[[], StoreFigures | None], max_age: float) -> None:
-        """Prepare to list a store by ``look``, which returns None if it is away."""
-        self._look = look
+    def __init__(
+        self, list_store: Callable[[], StoreFigures | None], max_age: float
+    ) -> None:
+        """Take what lists a store; it returns None if the store is away."""
+        self._list_store = list_store
         self._max_age = max_age
-        self._looking = threading.Lock()
+        self._listing = threading.Lock()
         self._figures: StoreFigures | None = None
-        self._looked_at: float | None = None
+        self._listed_at: float | None = None
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the metrics; of a store that is away, ``rwlock_store_up`` alone."""
@@ -163,69 +166,48 @@ class StoreCollector(Collector):
             yield from metrics_of(figures)
 
     def _current(self) -> StoreFigures | None:
-        with self._looking:
+        with self._listing:
             now = time.monotonic()
-            if self._looked_at is None or now - self._looked_at >= self._max_age:
-                self._figures = self._look()
-                self._looked_at = time.monotonic()
+            if self._listed_at is None or now - self._listed_at >= self._max_age:
+                self._figures = self._list_store()
+                self._listed_at = time.monotonic()
             return self._figures
+
+
+_BY_MODE = {"held": "Grants that are held.", "waiting": "Tasks that wait."}
+_BY_TYPE = {
+    "never_ending": (
+        "Grants that no lease ends, as of programs that do not use this library."
+    ),
+    "left_behind": "Holders that look left behind, as rwlock stale lists them.",
+    "oldest_held_seconds": "Age of the oldest grant that is held.",
+    "longest_wait_seconds": (
+        "How long the process has waited that has waited longest."
+    ),
+}
+"""The metrics with labels, and what they mean; the fields of ``TypeFigures``."""
 
 
 def metrics_of(figures: StoreFigures) -> Iterator[GaugeMetricFamily]:
     """Yield what one listing found, as metrics."""
-    text = "How long it took to list the store."
-    yield gauge("listing_seconds", text, figures.seconds)
-    types = figures.types.items()
-    yield by_mode(
-        "held", "Grants that are held.", [(name, one.held) for name, one in types]
+    yield gauge(
+        "listing_seconds", "How long it took to list the store.", figures.seconds
     )
-    yield by_mode(
-        "waiting", "Tasks that wait.", [(name, one.waiting) for name, one in types]
-    )
-    yield by_type(
-        "never_ending",
-        "Grants that no lease ends, as of programs that do not use this library.",
-        [(name, one.never_ending) for name, one in types],
-    )
-    yield by_type(
-        "left_behind",
-        "Holders that look left behind, as rwlock stale lists them.",
-        [(name, one.left_behind) for name, one in types],
-    )
-    yield by_type(
-        "oldest_held_seconds",
-        "Age of the oldest grant that is held.",
-        [(name, one.oldest_held) for name, one in types],
-    )
-    yield by_type(
-        "longest_wait_seconds",
-        "How long the process has waited that has waited longest.",
-        [(name, one.longest_wait) for name, one in types],
-    )
+    for name, text in _BY_MODE.items():
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=("type", "mode"))
+        for resource_type, one in figures.types.items():
+            for mode, count in getattr(one, name).items():
+                family.add_metric((resource_type, mode), count)
+        yield family
+    for name, text in _BY_TYPE.items():
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=("type",))
+        for resource_type, one in figures.types.items():
+            value = getattr(one, name.removesuffix("_seconds"))
+            if value is not None:
+                family.add_metric((resource_type,), value)
+        yield family
 
 
 def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     """Return the gauge ``rwlock_store_NAME`` without labels."""
-    return GaugeMetricFamily(f"rwlock_store_{name}", text, value)
-
-
-def by_type(
-    name: str, text: str, values: Iterable[tuple[str, float | None]]
-) -> GaugeMetricFamily:
-    """Return a gauge with a value for each type that has one."""
-    family = GaugeMetricFamily(f"rwlock_store_{name}", text, labels=("type",))
-    for resource_type, value in values:
-        if value is not None:
-            family.add_metric((resource_type,), value)
-    return family
-
-
-def by_mode(
-    name: str, text: str, values: Iterable[tuple[str, Counter[ModeName]]]
-) -> GaugeMetricFamily:
-    """Return a gauge with a value for each type and mode that was seen so far."""
-    family = GaugeMetricFamily(f"rwlock_store_{name}", text, labels=("type", "mode"))
-    for resource_type, counted in values:
-        for mode, count in counted.items():
-            family.add_metric((resource_type, mode), count)
-    return family
+    return GaugeMetricFamily(_PREFIX + name, text, value)

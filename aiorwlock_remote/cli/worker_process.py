@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +25,8 @@ from aiorwlock_remote.cli.report import CommandFailed
 
 READY = "ready"
 """First line that a worker prints, when it can take orders."""
+LEAVE_TIMEOUT = 5.0
+"""Seconds that workers have to end when they are dismissed."""
 MAX_LINE_BYTES = 1 << 26
 """Bytes of the longest line that a worker prints: all turns of an hour's bench."""
 PR_SET_PDEATHSIG = 1
@@ -128,6 +130,24 @@ class WorkerProcess:
         # The last line of a traceback names the error.
         lines = self._errors.read_text(errors="replace").splitlines()
         return CommandFailed(f"{self.name} ended early: {lines[-1] if lines else '?'}")
+
+
+async def end_workers(workers: Sequence[WorkerProcess]) -> list[str]:
+    """Dismiss all workers, and kill what does not end soon; return who was killed.
+
+    A cancellation does not shorten this: an interrupted command must not leave
+    processes behind, and their grants.
+    """
+    with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(LEAVE_TIMEOUT):
+            for worker in workers:
+                await worker.dismiss()
+            for worker in workers:
+                await worker.wait()
+        killed = [w.name for w in workers if w.killed or w.is_running]
+        for worker in workers:
+            await worker.aclose()
+    return killed
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
@@ -149,12 +149,7 @@ class _Side:
         state_of(held).watch(scope)
         self._scopes.setdefault(self._core.task(), []).append((held, scope))
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         task = self._core.task()
         held, scope = self._scopes[task].pop()
         if not self._scopes[task]:
@@ -168,7 +163,7 @@ class _Side:
             elif not quietly:
                 state.check()
 
-        await end_body(scope, exc_type, exc, traceback, release)
+        await end_body(scope, *exc_info, release)
 
     def __repr__(self) -> str:
         status = "locked" if self.locked else "unlocked"

@@ -6,18 +6,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-)
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from random import random
 from types import FrameType
@@ -27,19 +17,12 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import back_off
-from aiorwlock_remote.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    LockError,
-)
-from aiorwlock_remote.integrations._holding import (
-    Holding,
-    RequestHolds,
-    ServerStops,
-)
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.integrations._holding import Holding, RequestHolds, ServerStops
 from aiorwlock_remote.integrations._http import (
-    ErrorResponse,
+    HEALTHY,
     HoldSpec,
+    JsonAnswer,
     SeenHolds,
     answer,
     log,
@@ -241,7 +224,7 @@ class AppLocks:
 
     def answer(
         self, error: LockError, *, level: int = logging.WARNING
-    ) -> ErrorResponse | None:
+    ) -> JsonAnswer | None:
         """Return the response to an error, as the function ``answer`` does.
 
         An outage that was logged at the start, and the stop of the server, are not
@@ -252,6 +235,17 @@ class AppLocks:
         if self._locks is not None:
             self.seen.default_lease = default_lease(self._locks)
         return answer(error, self.seen, level=level)
+
+    async def health(self) -> JsonAnswer:
+        """Return the answer to a readiness probe; raise an error that shows a bug."""
+        try:
+            await self.check()
+        except LockError as error:
+            answered = self.answer(error, level=logging.DEBUG)
+            if answered is None:
+                raise
+            return answered
+        return HEALTHY
 
     async def check(self) -> None:
         """Ask the store for one record, and change nothing.
@@ -300,6 +294,13 @@ class AppLocks:
             except Exception:  # noqa: BLE001 - the next attempt may get through
                 log_event(log, "store_failed", logging.ERROR, exc_info=True)
         log_event(log, "store_connected", logging.INFO, attempts=attempt)
+
+
+def has_locks() -> ConfigurationError:
+    """Return the error of a second ``add_locks`` for an application."""
+    return ConfigurationError(
+        what="the application already has locks", hint="call add_locks once"
+    )
 
 
 def no_locks() -> ConfigurationError:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from types import TracebackType
 from typing import TypeVar, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.errors import Closed, LockError
 from aiorwlock_remote.integrations._http import SeenHolds
 from aiorwlock_remote.locks.acquisition import Acquisition
@@ -65,20 +65,15 @@ class Holding:
         state_of(held).enter()
         return held
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         assert self._held is not None
-        state, self._failed = state_of(self._held), exc is not None
+        state, self._failed = state_of(self._held), exc_info[0] is not None
         if self._holds is None:
             self._count()
-            await state.exit(exc_type, exc, traceback)
+            await state.exit(*exc_info)
             return
         try:
-            await state.exit(exc_type, exc, traceback, keep=True)
+            await state.exit(*exc_info, keep=True)
         except BaseException:
             self._end_now()  # the grant is lost, or an inner scope was left open
             raise

@@ -421,17 +421,22 @@ def _type_of(resource: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorResponse:
-    """HTTP response to an error; ``body`` is of type ``application/problem+json``."""
+class JsonAnswer:
+    """HTTP response with a JSON body, to be sent as the framework's own class."""
 
     status: int
     headers: dict[str, str]
     body: dict[str, object]
+    content_type: str = PROBLEM
+
+
+HEALTHY = JsonAnswer(200, {}, {"status": "ok"}, "application/json")
+"""The answer to a readiness probe if the store has answered."""
 
 
 def answer(
     error: LockError, seen: SeenHolds, *, level: int = logging.WARNING
-) -> ErrorResponse | None:
+) -> JsonAnswer | None:
     """Return the HTTP response to a lock error, or None if the error shows a bug.
 
     A bug is left to the server, which logs it and answers 500. The text of an error
@@ -459,7 +464,7 @@ def answer(
     # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
-    return ErrorResponse(status, headers, body)
+    return JsonAnswer(status, headers, body)
 
 
 def _retry_after(error: LockError, seen: SeenHolds) -> int:

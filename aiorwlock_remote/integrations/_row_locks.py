@@ -23,12 +23,7 @@ import asyncio
 import logging
 import re
 import weakref
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Hashable,
-    MutableMapping,
-)
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -46,12 +41,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.fencing.sql import driver_code
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import (
-    CallbackThread,
-    Capability,
-    StoreBase,
-    StoreSettings,
-)
+from aiorwlock_remote.ports import CallbackThread, Capability, StoreBase, StoreSettings
 from aiorwlock_remote.recipes.row_lock.acquirer import RowAcquirer
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
@@ -262,10 +252,7 @@ class RowSessions(Generic[S]):
     """
 
     def __init__(
-        self,
-        library: str,
-        hint: str,
-        checked_kinds: MutableMapping[Any, set[RowKind]],
+        self, library: str, hint: str, checked_kinds: MutableMapping[Any, set[RowKind]]
     ) -> None:
         self._library = library
         self._hint = hint

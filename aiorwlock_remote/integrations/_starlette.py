@@ -21,17 +21,17 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
-from aiorwlock_remote.integrations._asgi import (
-    KEY,
-    LocksMiddleware,
-    request_locks_of,
+from aiorwlock_remote.integrations._app_locks import (
+    AppLocks,
+    has_locks,
+    no_locks,
+    on_stop_signal,
 )
+from aiorwlock_remote.integrations._asgi import KEY, LocksMiddleware, request_locks_of
 from aiorwlock_remote.integrations._http import (
     CLIENT_CLOSED_REQUEST,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
     log,
 )
@@ -68,9 +68,7 @@ def install(
         not_started=f"its lifespan did not run; {MOUNTED}",
     )
     if hasattr(app.state, KEY):
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
     if app.middleware_stack is not None:
         raise ConfigurationError(
             what="add_locks was called after the application had started",
@@ -139,15 +137,7 @@ async def health(request: Request) -> Response:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
-    app_locks = request_locks_of(request.scope).app_locks
-    try:
-        await app_locks.check()
-    except LockError as error:
-        response = app_locks.answer(error, level=logging.DEBUG)
-        if response is None:
-            raise
-        return problem(response)
-    return JSONResponse({"status": "ok"})
+    return json_response(await request_locks_of(request.scope).app_locks.health())
 
 
 async def values_of(
@@ -175,13 +165,10 @@ def names_no_lock(connection: HTTPConnection, error: NamesNoLock) -> Exception:
     return HTTPException(error.status)
 
 
-def problem(response: ErrorResponse) -> Response:
+def json_response(answer: JsonAnswer) -> Response:
     """Return the response of either framework."""
     return JSONResponse(
-        response.body,
-        status_code=response.status,
-        headers=response.headers,
-        media_type=PROBLEM,
+        answer.body, answer.status, answer.headers, media_type=answer.content_type
     )
 
 
@@ -216,7 +203,7 @@ async def _lock_error(connection: HTTPConnection, error: LockError) -> Response 
         with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
             await connection.close(WS_1013_TRY_AGAIN_LATER)
         return None
-    return problem(response)
+    return json_response(response)
 
 
 async def _client_left(request: Request, error: AcquireAbandoned) -> Response:

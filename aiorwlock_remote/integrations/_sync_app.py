@@ -14,8 +14,9 @@ from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendUnavailable, LockError
 from aiorwlock_remote.integrations._app_locks import MAX_PAUSE
 from aiorwlock_remote.integrations._http import (
-    ErrorResponse,
+    HEALTHY,
     HoldSpec,
+    JsonAnswer,
     SeenHolds,
     answer,
     log,
@@ -84,13 +85,20 @@ class SyncAppLocks:
             finally:
                 self.seen.add(held.resource, spec.own_lease, monotonic() - since)
 
-    def check(self) -> None:
-        """Ask the store for one record; raise ``LockError`` if that fails."""
-        self.locks.mutex("health", "check").locked()
+    def health(self) -> JsonAnswer:
+        """Return the answer to a readiness probe; raise an error that shows a bug."""
+        try:
+            self.locks.mutex("health", "check").locked()
+        except LockError as error:
+            answered = self.answer(error, level=logging.DEBUG)
+            if answered is None:
+                raise
+            return answered
+        return HEALTHY
 
     def answer(
         self, error: LockError, *, level: int = logging.WARNING
-    ) -> ErrorResponse | None:
+    ) -> JsonAnswer | None:
         """Return the response to an error, as the function ``answer`` does."""
         # An outage before the first connection is logged once, by `_open`.
         if self._failures:

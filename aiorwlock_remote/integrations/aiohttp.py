@@ -23,9 +23,8 @@ it, the handler goes on until it returns.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial, wraps
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from inspect import isfunction
 from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
@@ -36,13 +35,13 @@ from aiohttp.typedefs import Handler
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
-from aiorwlock_remote.integrations._holding import RequestHolds
+from aiorwlock_remote.integrations._app_locks import AppLocks, has_locks, no_locks
+from aiorwlock_remote.integrations._decorated import grant_of, hold_during, specs_of
+from aiorwlock_remote.integrations._holding import Holding, RequestHolds
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
 )
 from aiorwlock_remote.locks.client import Locks
@@ -74,7 +73,6 @@ def _key(name: str) -> Any:  # noqa: ANN401 - of any type
 _HELD = _key("HELD")
 _BEGUN = _key("BEGUN")
 _HOLDS = _key("HOLDS")
-_HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 """Handlers, and the functions that ``hold`` has wrapped around each."""
 _routed: WeakSet[object] = WeakSet()
@@ -107,9 +105,7 @@ def add_locks(
     """
     app_locks = AppLocks(connecting, required=required)
     if _answer_errors in app.middlewares:
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)
@@ -157,15 +153,7 @@ async def health(request: web.Request) -> web.Response:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
-    app_locks = _app_locks_of(request)
-    try:
-        await app_locks.check()
-    except LockError as error:
-        answered = app_locks.answer(error, level=logging.DEBUG)
-        if answered is None:
-            raise
-        return _problem(answered)
-    return web.json_response({"status": "ok"})
+    return _response(await _app_locks_of(request).health())
 
 
 def get_held(request: web.Request) -> Held:
@@ -174,12 +162,8 @@ def get_held(request: web.Request) -> Held:
     Raises:
         ConfigurationError: the handler has no ``hold``.
     """
-    held = request.get(_HELD)
-    if held is None:
-        raise ConfigurationError(
-            what=f"the handler of {request.path} has no hold", hint="@hold(…)"
-        )
-    return cast("Held", held)
+    held: Held = grant_of(request.get(_HELD), f"the handler of {request.path}")
+    return held
 
 
 def get_fence(request: web.Request) -> int:
@@ -225,6 +209,19 @@ def hold(
     """
     spec = HoldSpec(template, mode, timeout, reason, options)
 
+    async def begin(
+        given: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Holding, web.Request]:
+        request = _request((*given, *named.values()))
+        try:
+            values = await _values(spec, request)
+            holds = request.get(_HOLDS)
+            return _app_locks_of(request).hold(spec, values, holds=holds), request
+        except NamesNoLock as exc:
+            if exc.status == web.HTTPNotFound.status_code:
+                raise web.HTTPNotFound from exc
+            raise web.HTTPUnprocessableEntity from exc
+
     def around(handler: H) -> H:
         if not is_async(handler):
             raise ConfigurationError(
@@ -232,35 +229,10 @@ def hold(
                 hint="decorate an async def, or a method of a View",
             )
 
-        @wraps(handler)
-        async def held(
-            *given: Any,  # noqa: ANN401 - the handler's
-            **named: Any,  # noqa: ANN401
-        ) -> web.StreamResponse:
-            request = _request((*given, *named.values()))
-            try:
-                values = await _values(spec, request)
-                holds = request.get(_HOLDS)
-                holding = _app_locks_of(request).hold(spec, values, holds=holds)
-            except NamesNoLock as exc:
-                if exc.status == web.HTTPNotFound.status_code:
-                    raise web.HTTPNotFound from exc
-                raise web.HTTPUnprocessableEntity from exc
-            async with holding as grant:
-                outer = request.get(_HELD)
-                request[_HELD] = grant
-                try:
-                    return await handler(*given, **named)
-                finally:
-                    # A handler with two holds gets the inner grant only inside of it
-                    # (test_two_holds_give_the_inner_one).
-                    request[_HELD] = outer
-
-        # Of a decorator above this one, only attributes reach the route's handler.
-        setattr(held, _HOLD, [*getattr(handler, _HOLD, []), spec])
+        held = hold_during(handler, spec, begin, _HELD)
         if isfunction(handler):
             _holders.setdefault(handler, WeakSet()).add(held)
-        return cast("H", held)
+        return held
 
     return around
 
@@ -317,7 +289,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
             # aiohttp closes the connection, so that the client sees that the body is
             # not whole (test_a_lock_broken_in_a_stream_cuts_it_off).
             raise
-        return _problem(answered)
+        return _response(answered)
 
 
 async def _released(
@@ -332,12 +304,12 @@ async def _released(
         raise
 
 
-def _problem(answered: ErrorResponse) -> web.Response:
+def _response(answer: JsonAnswer) -> web.Response:
     return web.json_response(
-        answered.body,
-        status=answered.status,
-        headers=answered.headers,
-        content_type=PROBLEM,
+        answer.body,
+        status=answer.status,
+        headers=answer.headers,
+        content_type=answer.content_type,
     )
 
 
@@ -399,6 +371,5 @@ def _passed_by(handler: object) -> bool:
 def _holds(handler: object) -> list[HoldSpec]:
     if isinstance(handler, type):
         methods = [getattr(handler, name.lower(), None) for name in hdrs.METH_ALL]
-        return [spec for method in methods for spec in getattr(method, _HOLD, [])]
-    found: list[HoldSpec] = getattr(handler, _HOLD, [])
-    return found
+        return [spec for method in methods for spec in specs_of(method)]
+    return specs_of(handler)

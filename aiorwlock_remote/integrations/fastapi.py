@@ -28,20 +28,9 @@ from inspect import (
 from typing import Annotated, Any, NoReturn, Unpack, final
 from weakref import WeakKeyDictionary
 
-from fastapi import (
-    Depends,
-    FastAPI,
-    Path,
-    Request,
-    WebSocket,
-    params,
-    routing,
-)
+from fastapi import Depends, FastAPI, Path, Request, WebSocket, params, routing
 from fastapi.dependencies.models import Dependant
-from fastapi.exceptions import (
-    RequestValidationError,
-    WebSocketRequestValidationError,
-)
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
@@ -51,11 +40,7 @@ from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import AppLocks
-from aiorwlock_remote.integrations._asgi import (
-    HoldScope,
-    check_scope,
-    request_locks_of,
-)
+from aiorwlock_remote.integrations._asgi import HoldScope, check_scope, request_locks_of
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,

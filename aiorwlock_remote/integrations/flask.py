@@ -23,7 +23,6 @@ The lock is released after the functions of ``teardown_request`` and
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -31,7 +30,7 @@ from functools import wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, final
 
-from flask import Flask, Response, current_app, g, jsonify, request
+from flask import Flask, Response, current_app, g, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import abort
 from werkzeug.wsgi import ClosingIterator
@@ -39,12 +38,12 @@ from werkzeug.wsgi import ClosingIterator
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._app_locks import no_locks
+from aiorwlock_remote.integrations._app_locks import has_locks, no_locks
+from aiorwlock_remote.integrations._decorated import grant_of
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
 )
 from aiorwlock_remote.integrations._sync_app import SyncAppLocks
@@ -94,9 +93,7 @@ def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
             hint="add_locks(app, lambda: connect(…))",
         )
     if _EXTENSION in app.extensions:
-        raise ConfigurationError(
-            what="the application already has locks", hint="call add_locks once"
-        )
+        raise has_locks()
     app_locks = app.extensions[_EXTENSION] = SyncAppLocks(connect)
     app.register_error_handler(LockError, _answer)
     app.teardown_request(_request_left)
@@ -120,12 +117,8 @@ def get_held() -> Held:
     Raises:
         ConfigurationError: the view has no ``hold``.
     """
-    held = g.get(_HELD)
-    if held is None:
-        raise ConfigurationError(
-            what=f"the view of {request.path} has no hold", hint="@hold(…)"
-        )
-    return cast("Held", held)
+    held: Held = grant_of(g.get(_HELD), f"the view of {request.path}")
+    return held
 
 
 def get_fence() -> int:
@@ -209,15 +202,7 @@ def health() -> ResponseReturnValue:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
-    app_locks = _app_locks()
-    try:
-        app_locks.check()
-    except LockError as error:
-        response = app_locks.answer(error, level=logging.DEBUG)
-        if response is None:
-            raise
-        return _problem(response)
-    return jsonify({"status": "ok"})
+    return _response(_app_locks().health())
 
 
 @final
@@ -289,7 +274,7 @@ class _ReleasesLate:
             response = self._app_locks.answer(error)
             if response is None:
                 raise
-            return _problem(response)(environ, start_response)
+            return _response(response)(environ, start_response)
         start.begin()
         return body
 
@@ -328,15 +313,15 @@ def _answer(error: LockError) -> ResponseReturnValue:
     response = _app_locks().answer(error)
     if response is None:
         raise error
-    return _problem(response)
+    return _response(response)
 
 
-def _problem(response: ErrorResponse) -> Response:
+def _response(answer: JsonAnswer) -> Response:
     return Response(
-        json.dumps(response.body),
-        response.status,
-        response.headers,
-        mimetype=PROBLEM,
+        json.dumps(answer.body),
+        answer.status,
+        answer.headers,
+        mimetype=answer.content_type,
     )
 
 

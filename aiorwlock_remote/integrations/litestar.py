@@ -19,20 +19,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial, wraps
+from functools import partial
 from inspect import signature
-from typing import (
-    Annotated,
-    Any,
-    TypeVar,
-    Unpack,
-    cast,
-    final,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, TypeVar, Unpack, cast, final, get_args, get_origin
 
 from litestar import Litestar, Request, Response
 from litestar.config.app import AppConfig
@@ -46,6 +37,7 @@ from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import (
     AppLocks,
+    has_locks,
     no_locks,
     on_stop_signal,
 )
@@ -59,12 +51,18 @@ from aiorwlock_remote.integrations._asgi import (
     check_scope,
     request_locks_of,
 )
+from aiorwlock_remote.integrations._decorated import (
+    RequestState,
+    grant_of,
+    hold_during,
+    specs_of,
+)
+from aiorwlock_remote.integrations._holding import Holding
 from aiorwlock_remote.integrations._http import (
     CLIENT_CLOSED_REQUEST,
     DEFAULT_TIMEOUT,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
     log,
 )
@@ -87,7 +85,6 @@ __all__ = [
     "stop_waiting",
 ]
 
-_HOLD = "__aiorwlock_remote_hold__"
 _HELD = "aiorwlock_remote.held"
 """Key in the ASGI scope: the grant of the innermost ``hold``."""
 
@@ -134,12 +131,9 @@ def get_held(request: AnyRequest) -> Held:
     Raises:
         ConfigurationError: the handler has no ``hold``.
     """
-    held = cast("dict[str, Any]", request.scope).get(_HELD)
-    if held is None:
-        raise ConfigurationError(
-            what=f"the handler of {request.url.path} has no hold", hint="@hold(…)"
-        )
-    return cast("Held", held)
+    found = cast("RequestState", request.scope).get(_HELD)
+    held: Held = grant_of(found, f"the handler of {request.url.path}")
+    return held
 
 
 def get_fence(request: AnyRequest) -> int:
@@ -187,8 +181,21 @@ def hold(
         ConfigurationError: an argument is not valid; when it decorates: the handler is
             no coroutine function, or has no parameter ``request``.
     """
-    spec, wanted = HoldSpec(template, mode, timeout, reason, options), scope
+    spec = HoldSpec(template, mode, timeout, reason, options)
     check_scope(scope)
+
+    async def begin(
+        _: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Holding, RequestState]:
+        request: AnyRequest = named["request"]
+        state = cast("RequestState", request.scope)
+        request_locks = request_locks_of(state)
+        try:
+            body = await request.body() if spec.uses("body") else None
+            values = spec.values(request.path_params, partial(_query, request), body)
+            return request_locks.hold(spec, values, scope=scope), state
+        except NamesNoLock as exc:
+            raise HTTPException(status_code=exc.status) from exc
 
     def around(handler: H) -> H:
         if not is_async(handler) or "request" not in signature(handler).parameters:
@@ -198,31 +205,7 @@ def hold(
                 "decorator",
             )
 
-        @wraps(handler)
-        async def held(
-            *given: Any,  # noqa: ANN401 - the handler's
-            **named: Any,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
-            request: AnyRequest = named["request"]
-            scope = cast("dict[str, Any]", request.scope)
-            request_locks = request_locks_of(scope)
-            try:
-                body = await request.body() if spec.uses("body") else None
-                query = partial(_query, request)
-                values = spec.values(request.path_params, query, body)
-                holding = request_locks.hold(spec, values, scope=wanted)
-            except NamesNoLock as exc:
-                raise HTTPException(status_code=exc.status) from exc
-            async with holding as grant:
-                outer = scope.get(_HELD)
-                scope[_HELD] = grant
-                try:
-                    return await handler(*given, **named)
-                finally:
-                    scope[_HELD] = outer
-
-        setattr(held, _HOLD, [*getattr(handler, _HOLD, []), spec])
-        return cast("H", held)
+        return hold_during(handler, spec, begin, _HELD)
 
     return around
 
@@ -237,15 +220,7 @@ async def health(request: AnyRequest) -> Response[Any]:
     ``get("/ready")(health)`` is a route. Do not let a *liveness* probe call it: a
     restart mends no store.
     """
-    app_locks = _app_locks(request.app)
-    try:
-        await app_locks.check()
-    except LockError as error:
-        response = app_locks.answer(error, level=logging.DEBUG)
-        if response is None:
-            raise
-        return _problem(response)
-    return Response({"status": "ok"})
+    return _response(await _app_locks(request.app).health())
 
 
 def stop_waiting(app: Litestar) -> None:
@@ -285,9 +260,7 @@ class _LocksPlugin(InitPluginProtocol):
             return LocksMiddleware(app, app_locks, hooked=True)
 
         if KEY in app_config.state:
-            raise ConfigurationError(
-                what="the application already has locks", hint="one add_locks(…)"
-            )
+            raise has_locks()
         app_config.state[KEY] = app_locks
         config = cast("Any", app_config)  # whose lists are of partly unknown types
         config.lifespan.insert(0, lifespan)
@@ -315,7 +288,7 @@ def _lock_error(request: AnyRequest, error: LockError) -> Response[Any]:
     response = _app_locks(request.app).answer(error)
     if response is None:
         raise error
-    return _problem(response)
+    return _response(response)
 
 
 def _client_left(request: AnyRequest, error: AcquireAbandoned) -> Response[Any]:
@@ -330,12 +303,12 @@ _HANDLERS: dict[type[Exception], Callable[..., Response[Any]]] = {
 }
 
 
-def _problem(response: ErrorResponse) -> Response[Any]:
+def _response(answer: JsonAnswer) -> Response[Any]:
     return Response(
-        json.dumps(response.body).encode(),
-        status_code=response.status,
-        headers=response.headers,
-        media_type=PROBLEM,
+        json.dumps(answer.body).encode(),
+        status_code=answer.status,
+        headers=answer.headers,
+        media_type=answer.content_type,
     )
 
 
@@ -352,7 +325,7 @@ def _holds(app: Litestar) -> Iterator[tuple[str, dict[str, Any], HoldSpec]]:
                 else None
                 for name, parameter in route.path_parameters.items()
             }
-            for spec in getattr(handler.fn, _HOLD, ()):
+            for spec in specs_of(handler.fn):
                 yield route.path, kinds, spec
 
 

@@ -44,6 +44,7 @@ from typing import final
 from opentelemetry.context import get_current
 from opentelemetry.metrics import (
     CallbackOptions,
+    Histogram,
     MeterProvider,
     Observation,
     get_meter,
@@ -162,11 +163,16 @@ class _Meter(AttemptMeter):
         super().__init__()
         self.unreachable: bool = False
         meter = get_meter(_NAME, meter_provider=provider)
-        histogram = partial(
-            meter.create_histogram,
-            unit="s",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
+
+        def histogram(name: str, text: str) -> Histogram:
+            return meter.create_histogram(
+                name, "s", text, explicit_bucket_boundaries_advisory=BUCKETS
+            )
+
+        def ages(name: str, state: State, text: str) -> None:
+            observe = partial(self._observe_ages, state)
+            meter.create_observable_gauge(name, [observe], "s", text)
+
         self._numbers = {
             "waiting": meter.create_up_down_counter(
                 "rwlock.waiting", "{task}", "Tasks that wait for a lock."
@@ -177,17 +183,15 @@ class _Meter(AttemptMeter):
         }
         self._durations = {
             "waiting": histogram(
-                "rwlock.wait.duration",
-                description="From asking for a lock to the outcome.",
+                "rwlock.wait.duration", "From asking for a lock to the outcome."
             ),
             "held": histogram(
-                "rwlock.hold.duration",
-                description="From obtaining a lock to its end.",
+                "rwlock.hold.duration", "From obtaining a lock to its end."
             ),
         }
         self.request = histogram(
             "rwlock.request.duration",
-            description="From sending a request to the store to its reply.",
+            "From sending a request to the store to its reply.",
         )
         self.renewals = meter.create_counter(
             "rwlock.renewals", "{renewal}", "Renewals in the background."
@@ -195,18 +199,8 @@ class _Meter(AttemptMeter):
         self.wakeups = meter.create_counter(
             "rwlock.wakeups", "{wakeup}", "How often waiters asked again, or entered."
         )
-        meter.create_observable_gauge(
-            "rwlock.longest_wait",
-            [partial(self._observe_ages, "waiting")],
-            "s",
-            "How long the longest wait lasts now.",
-        )
-        meter.create_observable_gauge(
-            "rwlock.oldest_held",
-            [partial(self._observe_ages, "held")],
-            "s",
-            "Age of the oldest lock that is held now.",
-        )
+        ages("rwlock.longest_wait", "waiting", "How long the longest wait lasts now.")
+        ages("rwlock.oldest_held", "held", "Age of the oldest lock that is held now.")
         meter.create_observable_gauge(
             "rwlock.store.unreachable",
             [lambda _: [Observation(int(self.unreachable))]],

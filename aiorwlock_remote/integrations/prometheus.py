@@ -105,68 +105,50 @@ class PrometheusObserver:
         buckets: Sequence[float] = BUCKETS,
     ) -> None:
         labels = ("type", "mode")
+        gauge = partial(Gauge, namespace=prefix, registry=registry)
         # With several workers, what a killed one held must not count for ever: only
         # the ``live…`` modes forget a process (``mark_dead_workers``).
-        gauge = partial(Gauge, registry=registry)
-        counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry, buckets=buckets)
-        self.waiting: Gauge = gauge(
-            f"{prefix}_waiting",
-            "Tasks that wait for a lock.",
-            labels,
-            multiprocess_mode="livesum",
+        total = partial(gauge, labelnames=labels, multiprocess_mode="livesum")
+        least = partial(gauge, labelnames=labels, multiprocess_mode="livemin")
+        counter = partial(Counter, namespace=prefix, registry=registry)
+        seconds = partial(
+            Histogram, namespace=prefix, registry=registry, buckets=buckets
         )
-        self.held: Gauge = gauge(
-            f"{prefix}_held",
-            "Locks that are held.",
-            labels,
-            multiprocess_mode="livesum",
-        )
-        self.longest_wait: Gauge = gauge(
-            f"{prefix}_longest_wait_timestamp_seconds",
+        self.waiting: Gauge = total("waiting", "Tasks that wait for a lock.")
+        self.held: Gauge = total("held", "Locks that are held.")
+        self.longest_wait: Gauge = least(
+            "longest_wait_timestamp_seconds",
             "Unix time since when the longest wait lasts; +Inf: no task waits.",
-            labels,
-            multiprocess_mode="livemin",
         )
-        self.oldest_held: Gauge = gauge(
-            f"{prefix}_oldest_held_timestamp_seconds",
+        self.oldest_held: Gauge = least(
+            "oldest_held_timestamp_seconds",
             "Unix time of the oldest grant that is held; +Inf: none is held.",
-            labels,
-            multiprocess_mode="livemin",
         )
-        self.wait: Histogram = histogram(
-            f"{prefix}_wait_seconds",
+        self.wait: Histogram = seconds(
+            "wait_seconds",
             "From asking for a lock to the outcome.",
             (*labels, "outcome"),
         )
-        self.hold: Histogram = histogram(
-            f"{prefix}_hold_seconds",
-            "From obtaining a lock to its end.",
-            (*labels, "end"),
+        self.hold: Histogram = seconds(
+            "hold_seconds", "From obtaining a lock to its end.", (*labels, "end")
         )
         self.lost: Counter = counter(
-            f"{prefix}_lost",
-            "Grants that were lost.",
-            (*labels, "reason"),
+            "lost", "Grants that were lost.", (*labels, "reason")
         )
         self.renewals: Counter = counter(
-            f"{prefix}_renewals",
-            "Renewals in the background, counted by grant.",
-            ("outcome",),
+            "renewals", "Renewals in the background, counted by grant.", ("outcome",)
         )
         self.wakeups: Counter = counter(
-            f"{prefix}_wakeups",
-            "How often tasks that wait asked again, or entered.",
-            ("cause",),
+            "wakeups", "How often tasks that wait asked again, or entered.", ("cause",)
         )
-        self.request: Histogram = histogram(
-            f"{prefix}_request_seconds",
+        self.request: Histogram = seconds(
+            "request_seconds",
             "From sending a request to the store to its reply.",
             ("command", "outcome"),
         )
         # Not "reachable": a worker that was forked and has sent nothing reports 0.
         self.unreachable: Gauge = gauge(
-            f"{prefix}_store_unreachable",
+            "store_unreachable",
             "1 if the last request or renewal did not reach the store.",
             multiprocess_mode="livemax",
         )

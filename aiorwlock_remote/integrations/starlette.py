@@ -17,8 +17,7 @@ each as ``application/problem+json``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from functools import wraps
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack, cast
 
 from starlette.applications import Starlette
@@ -27,16 +26,15 @@ from starlette.requests import HTTPConnection
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
-from aiorwlock_remote.integrations._asgi import (
-    HoldScope,
-    check_scope,
-    request_locks_of,
+from aiorwlock_remote.integrations._asgi import HoldScope, check_scope, request_locks_of
+from aiorwlock_remote.integrations._decorated import (
+    RequestState,
+    grant_of,
+    hold_during,
+    specs_of,
 )
-from aiorwlock_remote.integrations._http import (
-    DEFAULT_TIMEOUT,
-    HoldSpec,
-    NamesNoLock,
-)
+from aiorwlock_remote.integrations._holding import Holding
+from aiorwlock_remote.integrations._http import DEFAULT_TIMEOUT, HoldSpec, NamesNoLock
 from aiorwlock_remote.integrations._starlette import (
     Route,
     health,
@@ -64,7 +62,6 @@ __all__ = [
     "stop_waiting",
 ]
 
-_HOLD = "__aiorwlock_remote_hold__"
 _HELD = "aiorwlock_remote.held"
 """Key in the ASGI scope: the grant of the innermost ``hold``."""
 
@@ -120,12 +117,9 @@ def get_held(connection: HTTPConnection) -> Held:
     Raises:
         ConfigurationError: the endpoint has no ``hold``.
     """
-    held = connection.scope.get(_HELD)
-    if held is None:
-        raise ConfigurationError(
-            what=f"the endpoint of {connection.url.path} has no hold", hint="@hold(…)"
-        )
-    return cast("Held", held)
+    where = f"the endpoint of {connection.url.path}"
+    held: Held = grant_of(connection.scope.get(_HELD), where)
+    return held
 
 
 def get_fence(connection: HTTPConnection) -> int:
@@ -174,8 +168,20 @@ def hold(
         ConfigurationError: an argument is not valid; when it decorates: the endpoint is
             no coroutine function.
     """
-    spec, wanted = HoldSpec(template, mode, timeout, reason, options), scope
+    spec = HoldSpec(template, mode, timeout, reason, options)
     check_scope(scope)
+
+    async def begin(
+        given: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[Holding, RequestState]:
+        connection = _connection((*given, *named.values()))
+        request_locks = request_locks_of(connection.scope)
+        try:
+            values = await values_of(spec, connection, connection.path_params)
+            holding = request_locks.hold(spec, values, scope=scope)
+        except NamesNoLock as exc:
+            raise names_no_lock(connection, exc) from exc
+        return holding, connection.scope
 
     def around(endpoint: H) -> H:
         if not is_async(endpoint):
@@ -184,29 +190,7 @@ def hold(
                 hint="decorate an async def, or a method of an HTTPEndpoint",
             )
 
-        @wraps(endpoint)
-        async def held(
-            *given: Any,  # noqa: ANN401 - the endpoint's
-            **named: Any,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
-            connection = _connection((*given, *named.values()))
-            scope = connection.scope
-            request_locks = request_locks_of(scope)
-            try:
-                values = await values_of(spec, connection, connection.path_params)
-                holding = request_locks.hold(spec, values, scope=wanted)
-            except NamesNoLock as exc:
-                raise names_no_lock(connection, exc) from exc
-            async with holding as grant:
-                outer = scope.get(_HELD)
-                scope[_HELD] = grant
-                try:
-                    return await endpoint(*given, **named)
-                finally:
-                    scope[_HELD] = outer
-
-        setattr(held, _HOLD, [*getattr(endpoint, _HOLD, []), spec])
-        return cast("H", held)
+        return hold_during(endpoint, spec, begin, _HELD)
 
     return around
 
@@ -232,6 +216,6 @@ def _check_route(at: Route) -> None:
 def _holds(endpoint: object) -> Iterator[HoldSpec]:
     if isinstance(endpoint, type):
         for name in _METHODS:
-            yield from getattr(getattr(endpoint, name, None), _HOLD, ())
+            yield from specs_of(getattr(endpoint, name, None))
     else:
-        yield from getattr(endpoint, _HOLD, ())
+        yield from specs_of(endpoint)

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
-from types import TracebackType
 from typing import TypeVar, cast, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote._util.threads import run_blocking
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.text import quoted
@@ -203,26 +203,21 @@ class Leader:
             self._session.loop.spawn(self._stand_by)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         body, self._body = self._body, None
         assert body is not None
         self._inside.left()
         if self._session.forked:
             # The candidate is the parent's. asyncio has no running loop in a child.
             with suppress(RuntimeError):
-                body.__exit__(exc_type, exc, traceback)
+                body.__exit__(*exc_info)
             return
         self._candidacy.cancel()
         # Shielded: the end of a candidate sends requests, and waits for none of them.
         with anyio.CancelScope(shield=True):
             await self._ended.wait()
-        swallowed = body.__exit__(exc_type, exc, traceback)
-        if self._error is not None and (exc is None or swallowed):
+        swallowed = body.__exit__(*exc_info)
+        if self._error is not None and (exc_info[0] is None or swallowed):
             raise self._error
 
     async def _stand_by(self) -> None:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import (
     Action,
@@ -410,14 +411,9 @@ class Occupied:
         with self._inside:
             return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         self._inside.left()
-        await end_body(None, exc_type, exc, traceback, partial(release_at_exit, self))
+        await end_body(None, *exc_info, partial(release_at_exit, self))
 
     async def _remove(self) -> None:
         try:

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, ParamSpec, TypedDict, TypeVar, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.commands import Command, Release, Renew
 from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
@@ -430,44 +430,32 @@ class Once:
             self._entered = running, held, mark
             return held
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         self._inside.left()
         entered, self._entered = self._entered, None
         if entered is None:
             return
         running, held, mark = entered
+        failed = exc_info[0] is not None
         try:
             if not self._session.forked:
-                await mark.end(held, failed=exc is not None)
+                await mark.end(held, failed=failed)
         except BaseException as error:
             # The job's own error comes first; but a cancellation is never swallowed.
-            if exc is not None and isinstance(error, Exception):
-                await self._leave(running, exc_type, exc, traceback)
-                return
-            await self._leave(running, type(error), error, error.__traceback__)
-            raise
-        await self._leave(running, exc_type, exc, traceback)
+            if not failed or not isinstance(error, Exception):
+                await self._leave(running, type(error), error, error.__traceback__)
+                raise
+        await self._leave(running, *exc_info)
 
-    async def _leave(
-        self,
-        running: Acquisition,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, running: Acquisition, *exc_info: *ExcInfo) -> None:
         """Release the lock of the job; return when the next call may have it."""
         try:
-            await running.__aexit__(exc_type, exc, traceback)
+            await running.__aexit__(*exc_info)
         finally:
             # After an error no reply is awaited, and the next call, over another
             # connection, would find the lock taken: a retry that is refused in silence
             # (tests/faults/test_recipes.py).
-            if exc is not None and not isinstance(exc, GeneratorExit):
+            if exc_info[1] is not None and not isinstance(exc_info[1], GeneratorExit):
                 target = self._session.resource(ONCE_TYPE, self._name)
                 await settle(self._session, target, NOTHING)
 

@@ -27,6 +27,7 @@ from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
+from aiorwlock_remote.locks.held import BaseHeld as AsyncBaseHeld
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.observers import Observer
 from aiorwlock_remote.locks.options import PolicyName
@@ -37,6 +38,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
 from aiorwlock_remote.recipes.once import OnceArgs
+from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
 from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
@@ -48,6 +50,7 @@ from aiorwlock_remote.sync.recipes import (
     hold_during_calls,
 )
 from aiorwlock_remote.sync.twins import (
+    GrantTwin,
     HeldTwin,
     LocksTwin,
     LockTwin,
@@ -55,12 +58,12 @@ from aiorwlock_remote.sync.twins import (
     MultiTwin,
     OccupiedTwin,
     Opener,
-    RowHeldTwin,
     async_on_lost,
     async_options,
     twin_of,
 )
 
+H = TypeVar("H", bound=AsyncBaseHeld)
 L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -171,8 +174,58 @@ class Multi(MultiTwin["Held"]):
         return super().__new__(cls, [Held(loop, twin) for twin in twins])
 
 
+class BaseHeld(GrantTwin[H]):
+    """Base of the objects through which users see and end a grant.
+
+    What differs between locks and row locks is in its subclasses.
+    """
+
+    @property
+    def resource(self) -> str:
+        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
+        return self._twin.resource
+
+    @property
+    def holder(self) -> str:
+        """The public name of this grant: 12 hex digits, safe to log."""
+        return self._twin.holder
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When the granted request was sent, by the wall clock of this host."""
+        return self._twin.acquired_at
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until the grant is lost unless it is renewed; None: it never expires.
+
+        Zero or less if it was released, given away or lost.
+        """
+        return self._twin.expires_in
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why the grant was lost; None if it is not lost."""
+        return self._twin.lost
+
+    @property
+    def valid(self) -> bool:
+        """Whether the grant is still held, so that ``check()`` would not raise."""
+        return self._twin.valid
+
+    def check(self) -> None:
+        """Raise an error unless the grant is still held; no I/O.
+
+        Raises:
+            LockLost: the lease may have run out, or the store reported the grant as
+                gone.
+            NotOwner: it was released, moved or given away.
+        """
+        self._twin.check()
+
+
 @final
-class Held(HeldTwin):
+class Held(BaseHeld[aio.Held], HeldTwin):
     """A grant of a lock, valid until it is released, moved, given away or lost.
 
     ``with lock`` and ``lock.acquire()`` return one; use the result of ``acquire`` in
@@ -290,49 +343,6 @@ class Held(HeldTwin):
             NotOwner: it was released, moved or given away, or is being moved.
         """
         return self._call(self._twin.detach)
-
-    @property
-    def resource(self) -> str:
-        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
-        return self._twin.resource
-
-    @property
-    def holder(self) -> str:
-        """The public name of this grant: 12 hex digits, safe to log."""
-        return self._twin.holder
-
-    @property
-    def acquired_at(self) -> datetime:
-        """When the granted request was sent, by the wall clock of this host."""
-        return self._twin.acquired_at
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the grant is lost unless it is renewed; None: it never expires.
-
-        Zero or less if it was released, given away or lost.
-        """
-        return self._twin.expires_in
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the grant was lost; None if it is not lost."""
-        return self._twin.lost
-
-    @property
-    def valid(self) -> bool:
-        """Whether the grant is still held, so that ``check()`` would not raise."""
-        return self._twin.valid
-
-    def check(self) -> None:
-        """Raise an error unless the grant is still held; no I/O.
-
-        Raises:
-            LockLost: the lease may have run out, or the store reported the grant as
-                gone.
-            NotOwner: it was released, moved or given away.
-        """
-        self._twin.check()
 
 
 class _Lock(LockTwin[L]):
@@ -613,7 +623,7 @@ class MutexSet(Made[AsyncMutexSet]):
 
 
 @final
-class RowHeld(RowHeldTwin):
+class RowHeld(BaseHeld[AsyncRowHeld]):
     """A row lock that was obtained; valid until it is released or lost.
 
     Use it in ``with``, or call ``release``. If the program drops its last reference to
@@ -672,49 +682,6 @@ class RowHeld(RowHeldTwin):
             BackendError: the store failed; the row is still locked.
         """
         self._run(self._twin.release, reason)
-
-    @property
-    def resource(self) -> str:
-        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
-        return self._twin.resource
-
-    @property
-    def holder(self) -> str:
-        """The public name of this grant: 12 hex digits, safe to log."""
-        return self._twin.holder
-
-    @property
-    def acquired_at(self) -> datetime:
-        """When the granted request was sent, by the wall clock of this host."""
-        return self._twin.acquired_at
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds until the grant is lost unless it is renewed; None: it never expires.
-
-        Zero or less if it was released, given away or lost.
-        """
-        return self._twin.expires_in
-
-    @property
-    def lost(self) -> LossReason | None:
-        """Why the grant was lost; None if it is not lost."""
-        return self._twin.lost
-
-    @property
-    def valid(self) -> bool:
-        """Whether the grant is still held, so that ``check()`` would not raise."""
-        return self._twin.valid
-
-    def check(self) -> None:
-        """Raise an error unless the grant is still held; no I/O.
-
-        Raises:
-            LockLost: the lease may have run out, or the store reported the grant as
-                gone.
-            NotOwner: it was released, moved or given away.
-        """
-        self._twin.check()
 
 
 @final
@@ -1504,10 +1471,7 @@ class Locks(TicketCalls, LocksTwin):
 
         def make() -> AsyncLeader:
             return self._twin.leader(
-                name,
-                on_elected=elected,
-                on_deposed=deposed,
-                **async_options(options),
+                name, on_elected=elected, on_deposed=deposed, **async_options(options)
             )
 
         leader = Leader(self._opener, lambda _: self._call(make))
@@ -1519,10 +1483,7 @@ class Locks(TicketCalls, LocksTwin):
 
     @overload
     def once(
-        self,
-        name: ResourceId,
-        job: Callable[[], object],
-        **terms: Unpack[OnceArgs],
+        self, name: ResourceId, job: Callable[[], object], **terms: Unpack[OnceArgs]
     ) -> bool: ...
 
     def once(

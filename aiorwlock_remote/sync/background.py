@@ -114,11 +114,7 @@ class Background:
         self._interrupted = weakref.WeakKeyDictionary()
 
     def run(
-        self,
-        function: Callable[P, Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Await ``function(*args, **kwargs)`` in the loop; block until that has ended.
 
@@ -130,11 +126,7 @@ class Background:
         return self._wait(_Call(function, args, kwargs), None)
 
     async def run_from_loop(
-        self,
-        function: Callable[P, Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Await ``function(*args, **kwargs)`` in the background loop; called in another
         asyncio loop, which runs on meanwhile. If the caller is cancelled, so is the
@@ -341,9 +333,7 @@ class Conversation(Generic[T]):
     """
 
     def __init__(
-        self,
-        loop: Background,
-        function: Callable[[Conversation[T]], Awaitable[T]],
+        self, loop: Background, function: Callable[[Conversation[T]], Awaitable[T]]
     ) -> None:
         self._loop = loop
         self._turns: Mailbox[Callable[[], object] | object | None] = new_mailbox()

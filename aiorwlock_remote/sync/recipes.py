@@ -10,10 +10,10 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, final
 
 import aiorwlock_remote as aio
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
@@ -22,11 +22,7 @@ from aiorwlock_remote.locks.decorators import CallName, is_async
 from aiorwlock_remote.recipes.leader import BlockingCallback
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
-from aiorwlock_remote.sync.background import (
-    Background,
-    Conversation,
-    begin_own_task,
-)
+from aiorwlock_remote.sync.background import Background, Conversation, begin_own_task
 from aiorwlock_remote.sync.twins import HeldTwin, Made, Opened, Opener, borrow
 
 H = TypeVar("H", bound=HeldTwin)
@@ -60,18 +56,14 @@ class Entered(Made[A], Generic[A, H]):
                 body.result()  # raises
             self._body = body
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
         body, self._body = self._body, None
         self._inside.left()
         if body is not None:
             # An interrupt is not to wait for a reply of the store.
-            wait = exc is None or isinstance(exc, Exception)
-            body.leave(failed=exc is not None, wait=wait)
+            _, error, _ = exc_info
+            wait = error is None or isinstance(error, Exception)
+            body.leave(failed=error is not None, wait=wait)
 
     def __del__(self) -> None:
         body = getattr(self, "_body", None)

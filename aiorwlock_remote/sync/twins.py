@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.errors import Closed, LockLost, NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.connect import open_in
@@ -27,7 +27,6 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
-from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.sync.background import (
@@ -60,11 +59,7 @@ class Calls(ABC):
     def _loop(self) -> Background: ...
 
     def _run(
-        self,
-        function: Callable[P, Awaitable[T]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return self._loop.run(function, *args, **kwargs)
 
@@ -304,12 +299,7 @@ class LocksTwin(Made[aio.Locks]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -348,19 +338,14 @@ class LockTwin(Made[A]):
             raise
         return held
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
         # First of all: an interrupt that comes later drops the grant, and so gives it
         # back (test_at_each_place).
         try:
             held: SyncGrant[Any] = self._entered.stack.pop()
         except (AttributeError, IndexError):
             raise NotOwner(resource=self.resource, action="leave") from None
-        held.__exit__(exc_type, exc, traceback)
+        held.__exit__(*exc_info)
 
 
 # ------------------------------------------------------------------------------- grants
@@ -411,14 +396,9 @@ class SyncGrant(Calls, Generic[A]):
                 raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
         self._inside.left()
-        if exc is None:
+        if exc_info[0] is None:
             tell_of_changes(self)
             self._loop.run(self._leave, self._twin, quietly=False)
         else:
@@ -478,7 +458,7 @@ async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
 
 
 class GrantTwin(SyncGrant[H]):
-    """Base of ``HeldTwin`` and ``RowHeldTwin``: grants that have a ``HeldState``."""
+    """Base of ``BaseHeld`` and ``HeldTwin``: grants that have a ``HeldState``."""
 
     def guard(self, function: Callable[[], T]) -> T:
         """Call ``function()`` and return its result, unless the grant was lost.
@@ -526,10 +506,6 @@ class HeldTwin(GrantTwin[aio.Held]):
                 raise
 
 
-class RowHeldTwin(GrantTwin[AsyncRowHeld]):
-    """Base of ``RowHeld``."""
-
-
 class OccupiedTwin(SyncGrant[AsyncOccupied]):
     """Base of ``Occupied``."""
 
@@ -554,13 +530,8 @@ class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(exc_type, exc, traceback)
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
+        self._stack.__exit__(*exc_info)
 
 
 # --------------------------------------------------------------------------- arguments

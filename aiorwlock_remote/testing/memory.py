@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Unpack, final, get_args
 
@@ -19,7 +14,13 @@ from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import PollPolicy, check_seconds
 from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.ports import Clock, EventLoop, StoreSettings, WakeCallback
+from aiorwlock_remote.ports import (
+    Backend,
+    Clock,
+    EventLoop,
+    StoreSettings,
+    WakeCallback,
+)
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
@@ -38,7 +39,7 @@ class FaultyMemory:
     def __init__(self, *, pace: PollPolicy | None = None) -> None:
         self.link: FaultyLink = FaultyLink()
         self._pace = pace
-        self._shelf = MemoryDatabase()
+        self._database = MemoryDatabase()
         self._clock = _Ahead()
         self._stores: list[FaultyStore] = []
         self._sessions: list[Session] = []
@@ -58,18 +59,16 @@ class FaultyMemory:
             BackendUnavailable: The link is down.
             ConfigurationError: An option is not valid.
         """
-        async with connect(self, **options) as locks:
-            with self._known(locks):
-                yield locks
+        async with self._connected(self, options) as locks:
+            yield locks
 
     @asynccontextmanager
     async def connect_rival(
         self, **options: Unpack[OptionArgs]
     ) -> AsyncIterator[Locks]:
         """Open a ``Locks`` in place of another process; no fault hits its requests."""
-        async with connect(_Rival(self), **options) as locks:
-            with self._known(locks):
-                yield locks
+        async with self._connected(_Rival(self), options) as locks:
+            yield locks
 
     def lose(
         self,
@@ -121,7 +120,7 @@ class FaultyMemory:
         """
         check_seconds("seconds", seconds)
         self._clock.seconds += seconds
-        self._ring()
+        self._wake_waiters()
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -136,7 +135,7 @@ class FaultyMemory:
             yield
         finally:
             self.link.down = before
-            self._ring()
+            self._wake_waiters()
 
     def _open(
         self,
@@ -146,26 +145,29 @@ class FaultyMemory:
         link: FaultyLink,
     ) -> FaultyStore:
         there = _LoopAhead(loop, self._clock)
-        inner = MemoryStore(self._shelf, there, link.hearing(wake), settings)
+        inner = MemoryStore(self._database, there, link.hearing(wake), settings)
         store = FaultyStore(inner, link, loop, wake, self._pace)
         self._stores.append(store)
         return store
 
-    @contextmanager
-    def _known(self, locks: Locks) -> Iterator[None]:
-        session = session_of(locks)
-        self._sessions.append(session)
-        try:
-            yield
-        finally:
-            self._sessions.remove(session)
+    @asynccontextmanager
+    async def _connected(
+        self, backend: Backend, options: OptionArgs
+    ) -> AsyncIterator[Locks]:
+        async with connect(backend, **options) as locks:
+            session = session_of(locks)
+            self._sessions.append(session)
+            try:
+                yield locks
+            finally:
+                self._sessions.remove(session)
 
     def _break(self, lease: Lease) -> None:
         command = ForceRelease(holder_of(lease.ticket), lease.fence)
-        self._shelf.step(lease.resource, command, self._clock)
-        self._ring()
+        self._database.step(lease.resource, command, self._clock)
+        self._wake_waiters()
 
-    def _ring(self) -> None:
+    def _wake_waiters(self) -> None:
         for store in self._stores:
             store.wake_all()
 

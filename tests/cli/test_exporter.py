@@ -62,10 +62,10 @@ class Listed:
         return StoreLister(open_store, timeout, self.reports.append, by_type=by_type)
 
 
-def exported(look: StoreLister) -> dict[str, float]:
+def exported(lister: StoreLister) -> dict[str, float]:
     """One scrape: the value of each series."""
     registry = CollectorRegistry()
-    registry.register(StoreCollector(lambda: anyio.run(look.look), 0.0))
+    registry.register(StoreCollector(lambda: anyio.run(lister.list_store), 0.0))
     return samples(generate_latest(registry).decode())
 
 
@@ -111,11 +111,11 @@ def test_the_exported_counts() -> None:
 
 def test_a_type_that_was_seen_is_counted_on() -> None:
     store = Listed(order(1, holder("a"), queue=[queued()]))
-    look = store.lister()
-    exported(look)
+    lister = store.lister()
+    exported(lister)
     store.resources.clear()
     for _ in range(2):
-        seen = exported(look)
+        seen = exported(lister)
         assert seen["held order write"] == seen["waiting order write"] == 0
         assert seen["left_behind order"] == 0
         assert "oldest_held_seconds order" not in seen
@@ -134,9 +134,9 @@ def test_types_made_from_ids_do_not_fill_prometheus(
     monkeypatch.setattr(store_metrics, "MAX_TYPES", 2)
     one = order(1, holder("a"))
     store = Listed(*(replace(one, resource_type=f"order-{n}") for n in range(5)))
-    look = store.lister()
+    lister = store.lister()
     for _ in range(2):
-        seen = exported(look)
+        seen = exported(lister)
         types = {name.split()[1] for name in seen if name.startswith("held ")}
         assert types == {"order-0", "order-1", OTHER_TYPES}
         assert seen[f"held {OTHER_TYPES} write"] == 3
@@ -144,13 +144,13 @@ def test_types_made_from_ids_do_not_fill_prometheus(
 
 def test_a_store_that_is_away() -> None:
     store = Listed(order(1, holder("a")))
-    look = store.lister()
-    assert exported(look)["up"] == 1
+    lister = store.lister()
+    assert exported(lister)["up"] == 1
     store.fails = BackendUnavailable(what="connection refused")
     for _ in range(2):
-        assert exported(look) == {"up": 0}
+        assert exported(lister) == {"up": 0}
     store.fails = None
-    assert exported(look)["held order write"] == 1
+    assert exported(lister)["held order write"] == 1
     down, back = store.reports
     assert "connection refused" in down
     assert back == "the store is back"

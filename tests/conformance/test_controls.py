@@ -42,7 +42,6 @@ from aiorwlock_remote.testing.conformance.cases.lease import (
 )
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
-from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
 from aiorwlock_remote.testing.conformance.cases.permits import SemaphoreCases
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
@@ -50,11 +49,16 @@ from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
 )
-from aiorwlock_remote.testing.conformance.cases.pushed import PushedCases
+from aiorwlock_remote.testing.conformance.cases.pushed import (
+    ListeningCases,
+    PushedCases,
+)
 from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, WakingCases
 from aiorwlock_remote.testing.conformance.child import Child
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault
+from tests.conformance.client_cases import ClientPushedCases
+from tests.conformance.multi_cases import MultiCases
 from tests.conformance.stores.memory import ForeignMemoryClient, MemoryHarness
 from tests.conformance.stores.sqlite import SqliteHarness
 
@@ -306,7 +310,7 @@ async def run(
     """
     cases, name, given = case
     if patience is None:
-        patient = cases is PushedCases or name in LONG
+        patient = issubclass(cases, ListeningCases) or name in LONG
         patience = (PatientHarness if patient else BrokenHarness).patience
     harness = type("Given", (BrokenHarness,), {"patience": patience})(fault)
     controlled = type("Controlled", (cases,), {"harness": harness})()
@@ -408,16 +412,33 @@ def waits_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LockAcquirer, "_wait", longer)
 
 
-CLIENT_CONTROLS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Any]] = [
-    (believes_for_ever, "test_a_late_message_lets_nobody_in", {}),
-    (believes_for_ever, "test_a_waiter_that_is_stopped_after_its_message", {}),
-    (believes_for_ever, "test_a_holder_whose_confirmation_is_cut", {}),
-    (needs_no_proof, "test_a_forged_message_lets_nobody_in", {"proof": "none"}),
-    (needs_no_proof, "test_a_doubled_message_lets_one_in", {}),
-    (needs_no_proof, "test_a_withdrawal_races_the_message", {}),
-    (needs_no_confirmation, "test_a_holder_whose_confirmation_is_cut", {}),
-    (needs_no_confirmation, "test_a_waiter_that_is_stopped_after_its_message", {}),
-    (tells_an_old_fence, "test_order_and_fences", {}),
+CLIENT_CONTROLS: list[
+    tuple[Callable[[pytest.MonkeyPatch], None], type[Cases], str, Any]
+] = [
+    (believes_for_ever, ClientPushedCases, "test_a_late_message_lets_nobody_in", {}),
+    (
+        believes_for_ever,
+        PushedCases,
+        "test_a_waiter_that_is_stopped_after_its_message",
+        {},
+    ),
+    (believes_for_ever, PushedCases, "test_a_holder_whose_confirmation_is_cut", {}),
+    (
+        needs_no_proof,
+        ClientPushedCases,
+        "test_a_forged_message_lets_nobody_in",
+        {"proof": "none"},
+    ),
+    (needs_no_proof, ClientPushedCases, "test_a_doubled_message_lets_one_in", {}),
+    (needs_no_proof, PushedCases, "test_a_withdrawal_races_the_message", {}),
+    (needs_no_confirmation, PushedCases, "test_a_holder_whose_confirmation_is_cut", {}),
+    (
+        needs_no_confirmation,
+        PushedCases,
+        "test_a_waiter_that_is_stopped_after_its_message",
+        {},
+    ),
+    (tells_an_old_fence, PushedCases, "test_order_and_fences", {}),
 ]
 
 
@@ -449,17 +470,18 @@ async def test_a_process_that_leaves_a_grant_without_end_is_noticed(
 
 
 @pytest.mark.parametrize(
-    ("break_client", "name", "given"),
+    ("break_client", "cases", "name", "given"),
     CLIENT_CONTROLS,
-    ids=[f"{one.__name__}-{name}" for one, name, _ in CLIENT_CONTROLS],
+    ids=[f"{one.__name__}-{name}" for one, _, name, _ in CLIENT_CONTROLS],
 )
 async def test_the_fault_of_a_client_is_noticed(
     break_client: Callable[[pytest.MonkeyPatch], None],
+    cases: type[Cases],
     name: str,
     given: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    await run(Fault, (PushedCases, name, given), tmp_path)
+    await run(Fault, (cases, name, given), tmp_path)
     break_client(monkeypatch)
-    assert await is_noticed(Fault, (PushedCases, name, given), tmp_path)
+    assert await is_noticed(Fault, (cases, name, given), tmp_path)

@@ -18,7 +18,6 @@ import pytest
 from aiorwlock_remote.backends.memory import MemoryStore
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
-from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     CancellationCases,
@@ -32,7 +31,6 @@ from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
 from aiorwlock_remote.testing.conformance.cases.lease import LeaseCases, LossCases
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
-from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
 from aiorwlock_remote.testing.conformance.cases.permits import (
     LostPermitsCases,
@@ -43,13 +41,15 @@ from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
 )
-from aiorwlock_remote.testing.conformance.cases.pushed import PushedCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases
 from aiorwlock_remote.testing.conformance.suite import ALL_CASES
 from tests.conformance import broken, test_controls
 from tests.conformance import broken_client as client
+from tests.conformance.bad_input_cases import BadInputCases
 from tests.conformance.broken import Fault
 from tests.conformance.broken_client import Breaks
+from tests.conformance.client_cases import CLIENT_CASES, ClientCases
+from tests.conformance.multi_cases import MultiCases
 from tests.conformance.test_controls import is_noticed, run
 
 Planted = type[Fault] | Breaks
@@ -62,27 +62,19 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_capabilities": broken.Undeclared,
         "test_pace": broken.Unpaced,
         "test_a_connection_of_your_own": broken.Apart,
+        "test_urls": client.any_url_will_do,
     },
     MutexCases: {
         "test_async_with_holds_it": broken.Apart,
-        "test_held_describes_the_grant": client.leases_are_believed_too_long,
         "test_await_gives_the_grant": broken.KeepsGrants,
-        "test_release_is_idempotent": client.endings_are_forgotten,
-        "test_released_inside_the_body": client.endings_are_forgotten,
-        "test_a_released_grant_is_refused": client.endings_are_forgotten,
-        "test_leaving_without_entering": client.leaving_is_for_all,
         "test_timeout_zero_says_who_holds_it": client.a_timeout_names_nobody,
-        "test_not_reentrant": client.an_own_task_may_wait,
-        "test_several_resources_at_once": client.one_lock_a_task,
         "test_a_failing_body_releases": client.giving_back_is_forgotten,
-        "test_one_lock_object_for_many_tasks": client.all_tasks_are_served,
     },
     RWLockCases: {
         "test_readers_share": broken.ReadersAlone,
         "test_a_writer_is_alone": broken.Everybody,
         "test_the_last_reader_lets_the_writer_in": broken.Everybody,
         "test_readers_wait_for_the_writer": broken.DeafAndBlind,
-        "test_both_spellings": client.the_writer_is_a_reader,
     },
     OneNameOneLockCases: {
         "test_modes_wait_for_each_other": broken.ModesApart,
@@ -106,39 +98,21 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_expired_readers_let_a_writer_in": broken.NeverExpires,
         "test_an_awaited_grant_is_kept": broken.NoRenewal,
         "test_without_a_lease_it_never_ends": broken.EndlessEnds,
-        "test_a_dropped_grant_ends": client.the_dropped_are_forgotten,
-        "test_a_task_that_ended_without_release": client.ended_tasks_are_kept,
         "test_extend": client.leases_are_believed_too_long,
         "test_no_holder_believes_too_long": client.leases_are_believed_too_long,
         "test_lock_delay": broken.NoDelay,
     },
     LossCases: {
         "test_loss_found_at_the_end": client.losses_are_swallowed,
-        "test_own_error_goes_first": client.losses_go_first,
-        "test_own_error_while_cancelled": client.losses_go_first,
-        "test_cancelled_from_outside_stays_cancelled": client.losses_go_first,
-        "test_on_lost_flag": client.all_bodies_are_cancelled,
-        "test_on_lost_callable": client.callbacks_are_called_twice,
         "test_an_awaited_grant_is_not_cancelled": broken.NoRenewal,
-        "test_guard_cancels_what_it_guards": client.a_guard_is_deaf,
-        "test_guard_gives_the_result": client.guards_lose_the_result,
         "test_one_of_many_readers_is_lost": broken.ForcesAll,
-        "test_max_hold": client.no_time_is_up,
-        "test_max_stall": client.no_time_is_up,
     },
     WaitingCases: {
         "test_tasks_of_a_process_are_one_waiter": broken.NewestFirst,
         "test_info_shows_who_waits": client.reasons_are_hidden,
-        "test_a_timeout_lets_the_others_wait_on": client.one_task_leaves_for_all,
-        "test_max_waiters_in_a_process": client.waiters_are_not_counted,
         "test_max_waiters_of_all_processes": broken.CountsNoWaiters,
-        "test_slow_wait_says_who_is_in_the_way": client.nothing_is_logged,
     },
     FairnessCases: {
-        "test_fifty_tasks_in_order": client.the_newest_task_is_served,
-        "test_readers_and_writers_in_the_order_of_arrival": (
-            client.writers_are_sent_at_once
-        ),
         "test_processes_take_turns": broken.NewestFirst,
         "test_after_a_writer_all_waiting_readers": broken.ReadersFirst,
         "test_nobody_starves": broken.ReadersFirst,
@@ -148,7 +122,6 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_who_does_not_come_blocks_nobody": broken.KeepsTheDead,
     },
     CancellationCases: {
-        "test_the_others_wait_on": client.the_newest_task_is_served,
         "test_all_waiters_cancelled_at_once": broken.KeepsPlaces,
         "test_cancelled_at_every_step": client.the_cancelled_keep_grants,
         "test_cancelled_body_releases": client.giving_back_is_forgotten,
@@ -165,15 +138,12 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_taken_back_when_the_store_lets_us": client.clean_up_is_not_repeated,
     },
     MovesCases: {
-        "test_what_was_moved_is_over": client.endings_are_forgotten,
         "test_what_is_shown_of_a_moved_grant": broken.MovesForgetReasons,
         "test_try_upgrade_beside_others": broken.EveryUpgradeWaits,
         "test_upgrade_waits_for_the_others": broken.UpgradesBeside,
         "test_two_upgraders_conflict": broken.UpgradesBeside,
         "test_upgrade_times_out": broken.EveryUpgradeWaits,
         "test_a_cancelled_upgrade_leaves_no_slot": broken.KeepsPlaces,
-        "test_wrong_modes": client.a_move_to_the_same_mode_is_none,
-        "test_leaving_releases_the_newest": client.moves_are_forgotten,
     },
     PassingCases: {
         "test_adopt_in_another_process": broken.AdoptersShare,
@@ -182,7 +152,6 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_an_adopted_reader_shares": broken.AdoptersQueue,
         "test_an_adopted_grant_is_shown": broken.MovesForgetReasons,
         "test_adopt_after_expiry": broken.AdoptsTheLost,
-        "test_bad_tickets": client.bad_tickets_are_defects,
         "test_detached_survives_closing": client.detaching_is_forgotten,
     },
     MultiCases: {
@@ -190,14 +159,12 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_awaited": client.several_come_in_reverse,
         "test_none_is_kept_if_one_is_not_obtained": broken.KeepsGrants,
         "test_cancelled_gives_back": broken.KeepsGrants,
-        "test_one_resource_twice": client.several_may_be_the_same,
         "test_opposite_orders_do_not_deadlock": client.several_are_taken_as_they_come,
         "test_losing_one_ends_all": client.no_body_is_cancelled,
     },
     SemaphoreCases: {
         "test_limits_that_differ_are_logged": client.nothing_is_logged,
         "test_extend_and_release": broken.KeepsGrants,
-        "test_a_task_takes_one_permit": client.an_own_task_may_wait,
         "test_stale_permits": broken.NeverExpires,
     },
     LostPermitsCases: {
@@ -211,7 +178,6 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_a_refused_writer_is_pending": broken.QueuesNobody,
         "test_mutex_and_readers_take_no_place": broken.QueuesTries,
         "test_they_exclude_ours": broken.KeepsGrants,
-        "test_bad_tickets": client.any_ticket_will_do,
     },
     SeatCases: {
         "test_a_callers_ticket_sits_there": broken.NoSeat,
@@ -237,26 +203,62 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_force_release_lets_the_next_in": broken.DeafAndBlind,
         "test_force_release_of_some_readers": broken.ForcesAll,
         "test_a_stale_doorman_of_the_same_ticket": broken.AnyHolder,
+    },
+    ClientCases: {
+        "test_a_timeout_lets_the_others_wait_on": client.one_task_leaves_for_all,
+        "test_the_others_wait_on": client.the_newest_task_is_served,
+        "test_max_hold": client.no_time_is_up,
+        "test_held_describes_the_grant": client.leases_are_believed_too_long,
+        "test_release_is_idempotent": client.endings_are_forgotten,
+        "test_released_inside_the_body": client.endings_are_forgotten,
+        "test_several_resources_at_once": client.one_lock_a_task,
+        "test_a_released_grant_is_refused": client.endings_are_forgotten,
+        "test_leaving_without_entering": client.leaving_is_for_all,
+        "test_not_reentrant": client.an_own_task_may_wait,
+        "test_one_lock_object_for_many_tasks": client.all_tasks_are_served,
+        "test_both_spellings": client.the_writer_is_a_reader,
+        "test_a_dropped_grant_ends": client.the_dropped_are_forgotten,
+        "test_a_task_that_ended_without_release": client.ended_tasks_are_kept,
+        "test_own_error_goes_first": client.losses_go_first,
+        "test_own_error_while_cancelled": client.losses_go_first,
+        "test_cancelled_from_outside_stays_cancelled": client.losses_go_first,
+        "test_on_lost_flag": client.all_bodies_are_cancelled,
+        "test_on_lost_callable": client.callbacks_are_called_twice,
+        "test_guard_cancels_what_it_guards": client.a_guard_is_deaf,
+        "test_guard_gives_the_result": client.guards_lose_the_result,
+        "test_max_stall": client.no_time_is_up,
+        "test_max_waiters_in_a_process": client.waiters_are_not_counted,
+        "test_slow_wait_says_who_is_in_the_way": client.nothing_is_logged,
+        "test_fifty_tasks_in_order": client.the_newest_task_is_served,
+        "test_readers_and_writers_in_the_order_of_arrival": (
+            client.writers_are_sent_at_once
+        ),
+        "test_what_was_moved_is_over": client.endings_are_forgotten,
+        "test_wrong_modes": client.a_move_to_the_same_mode_is_none,
+        "test_leaving_releases_the_newest": client.moves_are_forgotten,
+        "test_one_resource_twice": client.several_may_be_the_same,
+        "test_a_task_takes_one_permit": client.an_own_task_may_wait,
+        "test_use_after_close": client.the_closed_is_used,
+        "test_another_loop": client.the_closed_is_used,
         "test_force_release_is_audited": client.nothing_is_logged,
+        "test_bad_tickets": client.bad_tickets_are_defects,
+        "test_bad_tickets_of_the_published_calls": client.any_ticket_will_do,
     },
     BadInputCases: {
         "test_names": client.any_name_will_do,
         "test_options_of_a_lock": client.any_option_will_do,
         "test_options_of_connect": client.any_option_will_do,
-        "test_urls": client.any_url_will_do,
         "test_timeouts": client.any_seconds_will_do,
         "test_leases_of_the_calls": client.any_seconds_will_do,
         "test_options_resolve": client.leases_are_believed_too_long,
     },
     CloseCases: {
-        "test_use_after_close": client.the_closed_is_used,
         "test_close_releases": client.closing_releases_nothing,
         "test_close_ends_the_waiting": client.closing_ends_no_wait,
         "test_close_inside_a_body": client.closing_releases_nothing,
         "test_close_under_a_body": client.closing_releases_nothing,
         "test_cancelled_close_is_carried_out": client.closing_begins_with_a_wait,
         "test_await_and_close": broken.Apart,
-        "test_another_loop": client.the_closed_is_used,
     },
 }
 GIVEN: dict[Name, dict[str, Any]] = {
@@ -356,13 +358,13 @@ async def test_the_case_fails(
 async def test_every_case_has_a_control() -> None:
     """One at least, or a reason in ``WITHOUT_CONTROL`` why it has none."""
     central = {(cases, name) for _, (cases, name, _) in test_controls.CONTROLS}
-    pushed = {(PushedCases, name) for _, name, _ in test_controls.CLIENT_CONTROLS}
+    pushed = {(cases, name) for _, cases, name, _ in test_controls.CLIENT_CONTROLS}
     rest = {(cases, name) for _, cases, name in listed()}
     of_its_own = {(ProcessCases, "test_two_processes_exclude_each_other")}
     controlled = central | pushed | rest | of_its_own
     every = {
         (cases, name)
-        for cases in ALL_CASES
+        for cases in (*ALL_CASES, *CLIENT_CASES)
         for name in vars(cases)
         if name.startswith("test_")
     }

@@ -22,11 +22,14 @@ from aiorwlock_remote.testing.conformance.cases import cancellation
 from aiorwlock_remote.testing.conformance.cases.cancellation import (
     NativeCancellationCases,
 )
+from tests.conformance.client_cases import CLIENT_CASES
 from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.test_cassandra import TestCassandra as Cassandra
 from tests.conformance.test_cassandra_published import (
     TestPublishedCassandra as PublishedCassandra,
 )
+from tests.conformance.test_client import TestClient as Client
+from tests.conformance.test_client import TestClientOfServer as ClientOfServer
 from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_files import TestFiles as Files
 from tests.conformance.test_hinted import (
@@ -83,7 +86,6 @@ from tests.loops import (
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {
     "Admin",
-    "BadInput",
     "BlockedLoop",
     "Cancellation",
     "Failing",
@@ -97,7 +99,6 @@ EVERYWHERE = {
     "Loss",
     "LostPermits",
     "Moves",
-    "Multi",
     "Mutex",
     "NativeCancellation",
     "OneNameOneLock",
@@ -110,6 +111,10 @@ EVERYWHERE = {
     "Waking",
 }
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
+    **{
+        suite: {"BadInput", "Client", "ClientPushed", "Multi"}
+        for suite in (Client, ClientOfServer)
+    },
     Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},
@@ -179,6 +184,7 @@ RUN_ON: dict[type[ConformanceSuite], set[str]] = {
     **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights)},
     RedisPairs: {"trio"},
     **{suite: {"asyncio", "trio", "uvloop"} for suite in (Mariadb, Mysql, Redis)},
+    **{suite: {"asyncio", "trio", "uvloop"} for suite in (Client, ClientOfServer)},
     RedisClient: {"asyncio"},
     LoopBoundClient: {"uvloop"},
 }
@@ -241,7 +247,8 @@ def test_uvloop_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_case_class_is_run_by_somebody() -> None:
-    named = {cases.__name__.removesuffix("Cases") for cases in ALL_CASES}
+    every = (*ALL_CASES, *CLIENT_CASES)
+    named = {cases.__name__.removesuffix("Cases") for cases in every}
     assert set().union(*MATRIX.values()) == named
 
 
@@ -252,7 +259,7 @@ def test_the_suite_is_not_small() -> None:
 def test_every_case_says_what_is_promised() -> None:
     silent = [
         f"{cases.__name__}.{name}"
-        for cases in ALL_CASES
+        for cases in (*ALL_CASES, *CLIENT_CASES)
         for name in methods(cases)
         if not getattr(cases, name).__doc__
     ]

@@ -113,7 +113,7 @@ def test_labels_of_metrics_are_escaped(url: str) -> None:
             async def opened() -> Locks:
                 return locks
 
-            found = await StoreLister(opened, 60.0, said.append).look()
+            found = await StoreLister(opened, 60.0, said.append).list_store()
         registry = CollectorRegistry()
         registry.register(StoreCollector(lambda: found, 60.0))
         return generate_latest(registry).decode()

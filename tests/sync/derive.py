@@ -19,6 +19,7 @@ from types import FunctionType
 
 import aiorwlock_remote as aio
 from aiorwlock_remote.locks import lock
+from aiorwlock_remote.locks.held import BaseHeld
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.recipes.leader import Leader
 from aiorwlock_remote.recipes.mutex_set import MutexSet
@@ -61,6 +62,7 @@ from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
+from aiorwlock_remote.locks.held import BaseHeld as AsyncBaseHeld
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.observers import Observer
 from aiorwlock_remote.locks.options import PolicyName
@@ -71,6 +73,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
 from aiorwlock_remote.recipes.once import OnceArgs
+from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
 from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
@@ -82,6 +85,7 @@ from aiorwlock_remote.sync.recipes import (
     hold_during_calls,
 )
 from aiorwlock_remote.sync.twins import (
+    GrantTwin,
     HeldTwin,
     LocksTwin,
     LockTwin,
@@ -89,12 +93,12 @@ from aiorwlock_remote.sync.twins import (
     MultiTwin,
     OccupiedTwin,
     Opener,
-    RowHeldTwin,
     async_on_lost,
     async_options,
     twin_of,
 )
 
+H = TypeVar("H", bound=AsyncBaseHeld)
 L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -213,10 +217,7 @@ LOCKS = {
 
         def make() -> AsyncLeader:
             return self._twin.leader(
-                name,
-                on_elected=elected,
-                on_deposed=deposed,
-                **async_options(options),
+                name, on_elected=elected, on_deposed=deposed, **async_options(options)
             )
 
         leader = Leader(self._opener, lambda _: self._call(make))
@@ -229,10 +230,7 @@ LOCKS = {
 
     @overload
     def once(
-        self,
-        name: ResourceId,
-        job: Callable[[], object],
-        **terms: Unpack[OnceArgs],
+        self, name: ResourceId, job: Callable[[], object], **terms: Unpack[OnceArgs]
     ) -> bool: ...
 
     def once(
@@ -254,7 +252,8 @@ LOCKS = {
 LOCK: type = vars(lock)["_Lock"]
 
 CLASSES = (
-    Derived(aio.Held, "HeldTwin"),
+    Derived(BaseHeld, "GrantTwin[H]"),
+    Derived(aio.Held, "BaseHeld[aio.Held], HeldTwin", without=(BaseHeld,)),
     Derived(LOCK, "LockTwin[L]", more=ENTERED),
     Derived(aio.Mutex, "_Lock[aio.Mutex]", without=(LOCK,)),
     Derived(aio.ReaderLock, "_Lock[aio.ReaderLock]", without=(LOCK,)),
@@ -262,7 +261,7 @@ CLASSES = (
     Derived(aio.Semaphore, "_Lock[aio.Semaphore]", without=(LOCK,)),
     Derived(aio.RWLock, "Made[aio.RWLock]"),
     Derived(MutexSet, "Made[AsyncMutexSet]"),
-    Derived(RowHeld, "RowHeldTwin"),
+    Derived(RowHeld, "BaseHeld[AsyncRowHeld]", without=(BaseHeld,)),
     Derived(RowLock, "Made[AsyncRowLock]"),
     Derived(Occupied, "OccupiedTwin"),
     Derived(Occupancy, "Made[AsyncOccupancy]"),
@@ -278,8 +277,7 @@ CLASSES = (
 
 #: What takes a function that blocks in place of an async one: written by hand.
 BY_HAND = {
-    "Held.guard": "GrantTwin",
-    "RowHeld.guard": "likewise",
+    "BaseHeld.guard": "GrantTwin",
     "Leader.elected": "LeaderTwin",
     "Leader.lead": "LeaderTwin",
     "Locks.leader": "LOCKS, with the docstring of the async method",
@@ -347,7 +345,11 @@ def _connect() -> str:
 
 def _class(cls: Derived) -> str:
     name = cls.source.__name__
-    final = "" if name.startswith("_") or name == "TicketCalls" else "@final\n"
+    final = (
+        ""
+        if name.startswith("_") or name in ("BaseHeld", "TicketCalls")
+        else "@final\n"
+    )
     parts = [f"\n{final}class {name}({cls.head}):"]
     if inspect.getdoc(cls.source):
         parts.append(_docstring(name, cls.source, 4))

@@ -11,6 +11,7 @@ INTERRUPTIBLE_EVERY = 0.01
 NOT_OURS = {
     "TestCrowd": "hundreds of tasks would be hundreds of threads",
     "TestDeclared": "opens the store itself",
+    "TestClientPushed": "as TestPushed",
     "TestPushed": "holds the store's messages back, in the loop of the test",
 }
 #: Cases whose subject is the event loop of the caller.

@@ -11,6 +11,7 @@ import pytest
 from aiorwlock_remote.sync import background
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from aiorwlock_remote.testing.faults import FaultyLink
+from tests.conformance.client_cases import CLIENT_CASES
 from tests.conformance.stores.memory import MemoryHarness
 from tests.conformance.stores.postgresql import PostgresqlHarness
 from tests.conformance.stores.redis import RedisHarness
@@ -67,6 +68,14 @@ def postgresql(postgresql_server: PostgresqlServer) -> Iterator[None]:
 class TestMemory(ConformanceSuite):
     """``memory://``, with all cases."""
 
+    harness = MemoryHarness()
+
+
+@in_threads
+class TestClient(ConformanceSuite):
+    """``memory://``, with the cases that no store can break."""
+
+    cases = CLIENT_CASES
     harness = MemoryHarness()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 from aiorwlock_remote import RWLock, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.console import RichConsole
-from aiorwlock_remote.cli.demo.faults import FaultPlan, InjectedFaults, WorkerPool
+from aiorwlock_remote.cli.demo.faults import FaultPlan, WorkerPool
 from aiorwlock_remote.cli.demo.screen import DemoState, PlainOutput, output_for
 from aiorwlock_remote.cli.demo.verdict import Report, report
 from aiorwlock_remote.cli.demo.worker import (
@@ -151,7 +152,7 @@ class _DemoRun:
                 await pool.finish()
                 state.read()
                 output.paint()
-        return self._judge(faults.injected)
+        return self._judge(faults.seen)
 
     def left_behind(self) -> str:
         # What is left in the user's store after the workers have ended.
@@ -213,10 +214,10 @@ class _DemoRun:
             self._print(f"  {line}", "dim")
         self._print("")
 
-    def _judge(self, injected: InjectedFaults) -> int:
+    def _judge(self, seen: Mapping[str, str]) -> int:
         events = list(read_history(sorted(self.folder.glob("*.jsonl"))))
         book = read_book(self.folder / "ledger.db")
-        found = report(events, book, injected, broken=self.broken)
+        found = report(events, book, seen, broken=self.broken)
         self._print(
             f"\nverdict, from {len(events)} recorded events"
             f" and {len(book)} lines of the ledgers' book"

@@ -11,7 +11,7 @@ import anyio
 
 from aiorwlock_remote.cli.demo.screen import E, first, short
 from aiorwlock_remote.cli.demo.worker import GO_ON, HOLD, HoldReport, WorkerPlan
-from aiorwlock_remote.cli.worker_process import WorkerProcess, within
+from aiorwlock_remote.cli.worker_process import WorkerProcess, end_workers, within
 from aiorwlock_remote.testing.history import Access, Granted, Lost, now
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.testing.history import History
 
 MODULE = "aiorwlock_remote.cli.demo.worker"
-START_TIMEOUT, FINISH_TIMEOUT, LEAVE_TIMEOUT = 30.0, 30.0, 5.0
+START_TIMEOUT, FINISH_TIMEOUT = 30.0, 30.0
 """Seconds that all workers together may take to start, to finish, and to end when the
 demo is interrupted. A worker that is killed then leaves a grant or a queue entry."""
 
@@ -84,19 +84,8 @@ class WorkerPool:
                 await worker.wait_finished()
 
     async def _end(self) -> None:
-        # Shielded: Ctrl-C cancels the demo, and must not leave processes behind
-        # (test_interrupted_it_leaves_nothing_behind).
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LEAVE_TIMEOUT):
-                for worker in self.workers:
-                    await worker.dismiss()
-                for worker in self.workers:
-                    await worker.wait()
-            self.killed = tuple(
-                w.name for w in self.workers if w.killed or w.is_running
-            )
-            for worker in self.workers:
-                await worker.aclose()
+        # Also after Ctrl-C (test_interrupted_it_leaves_nothing_behind).
+        self.killed = tuple(await end_workers(self.workers))
 
 
 # ------------------------------------------------------------------------ the faults
@@ -108,34 +97,13 @@ STOP_AT, KILL_AT = 0.2, 0.5
 """Shares of the demo's duration after which each fault begins."""
 
 
-@dataclass(slots=True)
-class Victim:
-    """A worker that was stopped or killed while it held the lock.
-
-    ``holder``: its grant in recorded events; ``lease_end``: when its lease ran out in
-    the store, in nanoseconds of ``now()``; None: not known.
-    """
-
-    name: str
-    ledger: str
-    holder: str
-    lease_end: int | None = None
-
-
-@dataclass(slots=True)
-class InjectedFaults:
-    """The worker that was stopped and the one that was killed; None: not yet."""
-
-    stopped: Victim | None = None
-    killed: Victim | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
     """Stops a worker that holds a lock, later kills another; prints what follows.
 
     ``locks``: the lock of each ledger, by its name; ``state``: what the workers have
-    recorded; ``output``: where to print; ``history``: where to record a death.
+    recorded; ``output``: where to print; ``history``: where to record a death;
+    ``seen``: what followed, as soon as it was recorded: ``"stopped"``, ``"killed"``.
     """
 
     pool: WorkerPool
@@ -143,7 +111,7 @@ class FaultPlan:
     state: DemoState
     output: PlainOutput
     history: History
-    injected: InjectedFaults = field(default_factory=InjectedFaults)
+    seen: dict[str, str] = field(default_factory=dict[str, str])
 
     async def inject(self, seconds: float) -> None:
         """Stop one worker and kill another; takes ``seconds``, or until leases end."""
@@ -160,7 +128,6 @@ class FaultPlan:
     async def _stop(self, worker: DemoWorker) -> None:
         name, ledger = worker.name, worker.ledger
         holding = await worker.hold()
-        victim = self.injected.stopped = Victim(name, ledger, holding.holder)
         fence = short(holding.fence)
         tell = self.output.tell
         try:
@@ -170,7 +137,7 @@ class FaultPlan:
                 f"{name} stopped (SIGSTOP) after its read: it holds {ledger},"
                 f" fence {fence}"
             )
-            await self._wait_for_next(victim, holding, now())
+            await self._wait_for_next(worker, holding)
             # The ledger refuses the old fence only after it has seen a newer one.
             await self._event(
                 Access, lambda e: e.resource == ledger and e.fence > holding.fence
@@ -185,12 +152,13 @@ class FaultPlan:
         await self._event(
             Access, lambda e: e.holder == holding.holder and e.serial is None
         )
-        tell(f"{ledger} refused that write; {name} was told LockLost ({lost.reason})")
+        told = f"told LockLost ({lost.reason})"
+        tell(f"{ledger} refused that write; {name} was {told}")
+        self.seen["stopped"] = f"{name} held {ledger}; late write refused, {told}"
 
     async def _kill(self, worker: DemoWorker) -> None:
         name, ledger = worker.name, worker.ledger
         holding = await worker.hold()
-        victim = self.injected.killed = Victim(name, ledger, holding.holder)
         await worker.kill()
         # The history of the killed worker ends without a word about it.
         self.history.died(name)
@@ -198,21 +166,26 @@ class FaultPlan:
         self.output.tell(
             f"{name} killed (SIGKILL): it holds {ledger}, fence {short(holding.fence)}"
         )
-        await self._wait_for_next(victim, holding, now())
+        entered = await self._wait_for_next(worker, holding)
+        if entered is not None:
+            ran_out = f"{name} held {ledger}; its lease ran out"
+            self.seen["killed"] = f"{ran_out}, {entered}"
 
     async def _wait_for_next(
-        self, victim: Victim, holding: HoldReport, at: int
-    ) -> None:
-        ledger = victim.ledger
-        victim.lease_end = await self._lease_end(ledger, holding.grant)
+        self, worker: DemoWorker, holding: HoldReport
+    ) -> str | None:
+        # None: the store did not show the end of the lease.
+        at, ledger = now(), worker.ledger
+        end = await self._lease_end(ledger, holding.grant)
         entered = await self._event(
             Granted, lambda e: e.resource == ledger and e.at > at
         )
-        late = (entered.at - (victim.lease_end or entered.at)) / 1e6
+        later = f"{(entered.at - (end or entered.at)) / 1e6:.0f} ms later"
         self.output.tell(
-            f"the lease of {victim.name} ran out; {entered.process} entered"
-            f" {ledger} {late:.0f} ms later, fence {short(entered.fence)}"
+            f"the lease of {worker.name} ran out; {entered.process} entered"
+            f" {ledger} {later}, fence {short(entered.fence)}"
         )
+        return None if end is None else f"{entered.process} entered {later}"
 
     async def _lease_end(self, ledger: str, grant: str) -> int | None:
         # The store is asked: the victim's own deadline lies before the store's.

@@ -7,22 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from aiorwlock_remote.cli.demo.screen import first
 from aiorwlock_remote.cli.demo.worker import TOTAL, BookEntry
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from aiorwlock_remote.testing.history import (
-    Access,
-    Died,
-    Event,
-    Granted,
-    Lost,
-    Releasing,
-)
+from aiorwlock_remote.testing.history import Event, Granted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from aiorwlock_remote.cli.demo.faults import InjectedFaults
+    from collections.abc import Iterator, Mapping, Sequence
 
 KINDS = {
     "exclusion": "exclusion",
@@ -49,7 +39,7 @@ class Report:
 
     ``counts`` and ``examples``: number of violations and the first one, by their names
     in ``KINDS``. ``killed``, ``stopped``: what followed when that was done to a worker;
-    None: the history does not show it. ``reads``: number of grants to readers.
+    None: that was not seen. ``reads``: number of grants to readers.
     ``broken``: the demo ran without locks.
     """
 
@@ -93,13 +83,14 @@ class Report:
 def report(
     events: Sequence[Event],
     book: Sequence[BookEntry],
-    injected: InjectedFaults,
+    seen: Mapping[str, str],
     *,
     broken: bool,
 ) -> Report:
     """Judge a demo by the workers' events and by ``book``, the record of all accesses.
 
-    ``injected``: the workers stopped and killed; ``broken``: there were no locks.
+    ``seen``: what followed the faults, as ``FaultPlan`` has it; ``broken``: there were
+    no locks.
     """
     verdict = check_history(events)
     found: list[tuple[str, str]]
@@ -112,8 +103,8 @@ def report(
         # Reversed: of several values for a key the first violation stays.
         examples=dict(reversed(found)),
         reads=sum(isinstance(e, Granted) and e.mode == "R" for e in events),
-        killed=_killed(events, injected),
-        stopped=_stopped(events, injected),
+        killed=seen.get("killed"),
+        stopped=seen.get("stopped"),
         broken=broken,
     )
 
@@ -140,43 +131,3 @@ def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
                     f"{entry.ledger}: accounts changed while {entry.holder} read"
                     f" (total {sum(other.balances)}, then {sum(entry.balances)})"
                 )
-
-
-def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
-    # None if the history does not show the fault and its consequences.
-    one = injected.killed
-    if one is None:
-        return None
-    held = first(Granted, events, lambda e: e.holder == one.holder)
-    left = first(Releasing, events, lambda e: e.holder == one.holder)
-    died = first(Died, events, lambda e: e.process == one.name)
-    # A worker that had begun to release left nothing behind that had to run out.
-    if held is None or left is not None or died is None or one.lease_end is None:
-        return None
-    after = first(
-        Granted, events, lambda e: e.resource == one.ledger and e.at > died.at
-    )
-    if after is None:
-        return None
-    late = (after.at - one.lease_end) / 1e6
-    return (
-        f"{one.name} held {one.ledger}; its lease ran out,"
-        f" {after.process} entered {late:.0f} ms later"
-    )
-
-
-def _stopped(events: Sequence[Event], injected: InjectedFaults) -> str | None:
-    # None if the history does not show the fault and its consequences.
-    one = injected.stopped
-    if one is None:
-        return None
-    lost = first(Lost, events, lambda e: e.holder == one.holder)
-    refused = first(
-        Access, events, lambda e: e.holder == one.holder and e.serial is None
-    )
-    if refused is None or lost is None:
-        return None
-    return (
-        f"{one.name} held {one.ledger}; late write refused,"
-        f" told LockLost ({lost.reason})"
-    )

@@ -15,18 +15,12 @@ from datetime import UTC, datetime
 import anyio
 import click
 
-from aiorwlock_remote import (
-    BackendError,
-    ConfigurationError,
-    LockInfo,
-    Locks,
-    connect,
-)
+from aiorwlock_remote import BackendError, ConfigurationError, LockInfo, Locks, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.options import (
     as_json,
-    number_option,
+    every_option,
     path_of,
     store_option,
     store_url,
@@ -157,9 +151,7 @@ async def poll_loop(
 )
 @store_option
 @as_json
-@number_option(
-    "--every", "Seconds from one look at the store to the next; 0.2 at least.", 1.0
-)
+@every_option
 @type_argument
 def watch(
     *, url: str | None, as_json: bool, every: float, resource_type: str | None
@@ -171,7 +163,7 @@ def watch(
     that ended is red, and the last changes stand below.
 
     Elsewhere, and with --json, a line is printed for each change. What comes and goes
-    between two looks is not seen.
+    between two scans is not seen.
 
     Each look lists the store once, as `rwlock ls` does; a store that is slow to answer
     is asked less often. A store that stops answering is asked again until it is back.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Literal, ParamSpec, Self, TypeVar
 
 from aiorwlock_remote.compat.redis_py.tokens import (
@@ -77,9 +76,7 @@ class Lock(TokenHolder):
             raise self._not_owned("release")
 
     async def extend(
-        self,
-        additional_time: float,
-        replace_ttl: bool = False,
+        self, additional_time: float, replace_ttl: bool = False
     ) -> Literal[True]:
         """Let the lock live longer.
 
@@ -134,11 +131,6 @@ class Lock(TokenHolder):
             raise self._not_obtained()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with self._release_errors():
             await self.release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Literal, ParamSpec, Self, TypeVar
 
 from aiorwlock_remote.compat.redis_py.tokens import (
@@ -73,9 +72,7 @@ class Lock(TokenHolder):
             raise self._not_owned("release")
 
     def extend(
-        self,
-        additional_time: float,
-        replace_ttl: bool = False,
+        self, additional_time: float, replace_ttl: bool = False
     ) -> Literal[True]:
         """Let the lock live longer.
 
@@ -126,11 +123,6 @@ class Lock(TokenHolder):
             raise self._not_obtained()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._release_errors():
             self.release()

@@ -272,9 +272,7 @@ class TokenHolder:
         return token
 
     def _wait(
-        self,
-        blocking: bool | None,
-        blocking_timeout: float | None,
+        self, blocking: bool | None, blocking_timeout: float | None
     ) -> float | None:
         """Return for how many seconds ``acquire`` waits; None: for ever."""
         if not (self.blocking if blocking is None else blocking):

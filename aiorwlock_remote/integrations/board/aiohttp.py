@@ -35,14 +35,14 @@ def board_app(
 ) -> web.Application:
     """Return an application for ``app.add_subapp("/locks/", …)``; no I/O yet.
 
-    The page has no authentication. The store is looked at only while somebody looks at
+    The page has no authentication. The store is scanned only while somebody looks at
     the page, at ``/locks/``: with the slash.
 
     Args:
         locks: ``connect(…)``, which is opened when somebody looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
         title: Names the store on the page.
-        every: Seconds from one look at the store to the next; 0.2 at least.
+        every: Seconds from one scan of the store to the next; 0.2 at least.
         allow_break: Whether the page can end grants.
         hosts: Names under which the page may be reached, beside localhost and
             addresses; ``["*"]``: any name, which lets other web sites read the page
@@ -66,8 +66,8 @@ def board_app(
                 request.content.iter_any(),
             )
         )
-        if response.events:
-            return await _stream(site, request, response)
+        if response.since is not None:
+            return await _stream(site, request, response, response.since)
         return web.Response(
             body=response.body, status=response.status, headers=response.headers
         )
@@ -88,12 +88,11 @@ def board_app(
 
 
 async def _stream(
-    site: BoardSite, request: web.Request, response: BoardResponse
+    site: BoardSite, request: web.Request, response: BoardResponse, since: str
 ) -> web.StreamResponse:
-    last = request.headers.get("Last-Event-ID", request.query.get("last", ""))
     stream = web.StreamResponse(status=response.status, headers=response.headers)
     taken = False
-    async with site.board.stream(last) as messages:
+    async with site.board.stream(since) as messages:
         # A viewer that left is found when the next message is sent to it.
         with suppress(ConnectionError):
             await stream.prepare(request)

@@ -39,14 +39,14 @@ def board_app(
 ) -> Starlette:
     """Return an ASGI application that shows the locks of a store; no I/O yet.
 
-    The page has no authentication. The store is looked at only while somebody looks at
+    The page has no authentication. The store is scanned only while somebody looks at
     the page.
 
     Args:
         locks: ``connect(…)``, which is opened when somebody looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
         title: Names the store on the page.
-        every: Seconds from one look at the store to the next; 0.2 at least.
+        every: Seconds from one scan of the store to the next; 0.2 at least.
         allow_break: Whether the page can end grants.
         hosts: Names under which the page may be reached, beside localhost and
             addresses; ``["*"]``: any name, which lets other web sites read the page
@@ -74,13 +74,8 @@ def asgi_app(site: BoardSite) -> Starlette:
                 request.stream(),
             )
         )
-        if response.events:
-            # A page that was hidden comes back with a new EventSource, which can set
-            # no header.
-            last = request.headers.get(
-                "last-event-id", request.query_params.get("last", "")
-            )
-            return _Events(site.board, response, last)
+        if response.since is not None:
+            return _Events(site.board, response, response.since)
         return Response(response.body, response.status, response.headers)
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -91,14 +86,14 @@ class _Events(Response):
     # The viewer is counted here and not in the generator, whose `finally` would run at
     # its garbage collection only if the client leaves while it is sent something
     # (test_a_viewer_that_leaves_is_counted_out).
-    def __init__(self, board: Board, response: BoardResponse, last: str) -> None:
+    def __init__(self, board: Board, response: BoardResponse, since: str) -> None:
         super().__init__()
         self._board = board
         self._response = response
-        self._last = last
+        self._since = since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._board.stream(self._last) as messages:
+        async with self._board.stream(self._since) as messages:
             stream = StreamingResponse(
                 messages, self._response.status, self._response.headers
             )

@@ -90,7 +90,7 @@ class Board:
         if self._task is None and not self.stopped:
             if self._viewers == 1:  # perhaps in another loop than before
                 self._lock, self._published = anyio.Lock(), anyio.Event()
-            self._task = BackgroundTask(current_event_loop(), self._look)
+            self._task = BackgroundTask(current_event_loop(), self._run)
         # Whoever reloads the page does not make the scans come more often.
         if self._task is not None and not self._fresh:
             self._task.wake()
@@ -194,7 +194,7 @@ class Board:
 
     # ------------------------------------------------------------------ scans
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         task = self._task
         assert task is not None
         try:

@@ -68,12 +68,15 @@ class BoardRequest:
 
 @dataclass(frozen=True, slots=True)
 class BoardResponse:
-    """A response; with ``events``, followed by ``board.messages(last_event_id)``."""
+    """A response; with ``since``, ``board.stream(since)`` follows.
+
+    ``since``: the id of the last event that the viewer has, or an empty text.
+    """
 
     status: int
     body: bytes
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    events: bool = False
+    since: str | None = None
 
 
 @final
@@ -114,7 +117,7 @@ class BoardSite:
             case "":
                 return _response(200, self._page(), "text/html; charset=utf-8")
             case "events":
-                return self._events(head=request.method == "HEAD")
+                return self._events(request)
             case "history":
                 rows, seconds = (request.query.get(n, "") for n in ("rows", "seconds"))
                 return await self._history(rows, seconds)
@@ -134,7 +137,7 @@ class BoardSite:
             text = text.replace(f"%{name}%", escape(value))
         return text.encode()
 
-    def _events(self, *, head: bool) -> BoardResponse:
+    def _events(self, request: BoardRequest) -> BoardResponse:
         if self.board.stopped:
             return _refused(Refusal(503, "the board is ending"))
         if self.board.viewers >= MAX_VIEWERS:
@@ -142,7 +145,13 @@ class BoardSite:
             return _response(200, _FULL, EVENTS)
         # Proxies are told not to keep events back.
         more = {"content-type": EVENTS, "x-accel-buffering": "no"}
-        return BoardResponse(200, b"", {**HEADERS, **more}, events=not head)
+        since: str | None = None
+        if request.method != "HEAD":
+            # A page that was hidden comes back with a new EventSource, which can set no
+            # header.
+            last = request.query.get("last", "")
+            since = request.headers.get("last-event-id", last)
+        return BoardResponse(200, b"", {**HEADERS, **more}, since)
 
     async def _history(self, rows: str, seconds: str) -> BoardResponse:
         fits = _NUMBERS.fullmatch(rows) and _SECONDS.fullmatch(seconds)

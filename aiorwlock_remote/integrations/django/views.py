@@ -26,10 +26,9 @@ and ends before the release.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, Unpack, cast
 
@@ -54,11 +53,16 @@ from aiorwlock_remote.integrations._asgi import (
     Scope,
     Send,
 )
+from aiorwlock_remote.integrations._decorated import (
+    RequestState,
+    grant_of,
+    hold_during,
+    shown,
+)
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
-    PROBLEM,
-    ErrorResponse,
     HoldSpec,
+    JsonAnswer,
     NamesNoLock,
 )
 from aiorwlock_remote.integrations._sync_app import SyncAppLocks
@@ -151,12 +155,7 @@ def get_held(request: HttpRequest) -> Any:  # noqa: ANN401 - of either API
     Raises:
         ConfigurationError: the view has no ``hold``.
     """
-    held = getattr(request, _HELD, None)
-    if held is None:
-        raise ConfigurationError(
-            what=f"the view of {request.path} has no hold", hint="@hold(…)"
-        )
-    return held
+    return grant_of(getattr(request, _HELD, None), f"the view of {request.path}")
 
 
 def get_fence(request: HttpRequest) -> int:
@@ -239,7 +238,7 @@ class LockErrorMiddleware:
         here = _request_locks(request)
         app_locks = _app_locks if here is None else here.app_locks
         response = app_locks.answer(exception)
-        return None if response is None else _problem(response)
+        return None if response is None else _response(response)
 
 
 def health(request: HttpRequest) -> HttpResponseBase:
@@ -248,14 +247,7 @@ def health(request: HttpRequest) -> HttpResponseBase:
     Do not let a *liveness* probe call it: a restart mends no store.
     """
     del request
-    try:
-        _app_locks.check()
-    except LockError as error:
-        response = _app_locks.answer(error, level=logging.DEBUG)
-        if response is None:
-            raise
-        return _problem(response)
-    return JsonResponse({"status": "ok"})
+    return _response(_app_locks.health())
 
 
 class _AtomicInside(set[str]):
@@ -300,12 +292,8 @@ def _around(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
             with _app_locks.hold(spec, values) as grant, ExitStack() as atomic:
                 for alias in _atomic_inside(request) if innermost else ():
                     atomic.enter_context(transaction.atomic(using=alias))
-                outer = getattr(request, _HELD, None)
-                setattr(request, _HELD, grant)
-                try:
+                with shown(request.__dict__, _HELD, grant):
                     response = view(*given, **named)
-                finally:
-                    setattr(request, _HELD, outer)
                 # So that the changes of a view without its lock are rolled back
                 # (test_a_lost_lock_rolls_back).
                 grant.check_before_commit()
@@ -326,18 +314,19 @@ def _atomic_inside(request: HttpRequest) -> list[str]:
 
 
 def _around_async(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
+    async def begin(
+        given: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[AbstractAsyncContextManager[Held], RequestState]:
+        request = _request(given)
+        values = _values(spec, request, named)
+        return _hold(request, spec, values), request.__dict__
+
+    inner = hold_during(view, spec, begin, _HELD)
+
     @wraps(view)
     async def held(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the view's
-        request = _request(given)
         try:
-            values = _values(spec, request, named)
-            async with _hold(request, spec, values) as grant:
-                outer = getattr(request, _HELD, None)
-                setattr(request, _HELD, grant)
-                try:
-                    return await view(*given, **named)
-                finally:
-                    setattr(request, _HELD, outer)
+            return await inner(*given, **named)
         except NamesNoLock as exc:
             return _names_no_lock(exc)
 
@@ -396,12 +385,12 @@ def _names_no_lock(error: NamesNoLock) -> HttpResponseBase:
     return JsonResponse({}, status=error.status)
 
 
-def _problem(response: ErrorResponse) -> HttpResponseBase:
+def _response(answer: JsonAnswer) -> HttpResponseBase:
     return JsonResponse(
-        response.body,
-        status=response.status,
-        headers=response.headers,
-        content_type=PROBLEM,
+        answer.body,
+        status=answer.status,
+        headers=answer.headers,
+        content_type=answer.content_type,
     )
 
 

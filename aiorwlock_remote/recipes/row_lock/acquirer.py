@@ -236,8 +236,8 @@ class RowAcquirer(LockAcquirer, Generic[S]):
             left = self._left(attempt)
             if isinstance(got, Lease) or (left is not None and left <= 0):
                 return got
-            pause = min(
-                MAX_POLL_INTERVAL, back_off(polls, random(), first=FIRST_POLL_INTERVAL)
+            pause = back_off(
+                polls, random(), first=FIRST_POLL_INTERVAL, longest=MAX_POLL_INTERVAL
             )
             polls += 1
             # Programs that use the published statements alone do not notify, so a

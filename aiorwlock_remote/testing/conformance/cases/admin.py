@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from datetime import UTC, datetime
@@ -124,17 +123,3 @@ class AdminCases(Cases):
         assert await self.locks.acquire_mutex_lock("order", 1, "gluww")
         assert await self.others.force_release(seen, reason="test") == 0
         assert await self.locks.release_mutex_lock("order", 1, "gluww")
-
-    async def test_force_release_is_audited(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """``force_release`` logs each released holder and the reason, but no ticket."""
-        assert await self.locks.acquire_mutex_lock("order", 1, "gluww-secret")
-        seen = await self.others.mutex("order", 1).info()
-        with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):
-            await self.others.force_release(seen, reason="crashed deploy")
-        (entry,) = [r for r in caplog.records if r.name == "aiorwlock_remote.audit"]
-        assert entry.__dict__["reason"] == "crashed deploy"
-        assert entry.__dict__["resource"] == "order/1"
-        assert entry.__dict__["holder"] == seen.holders[0].holder
-        assert "gluww-secret" not in repr(entry.__dict__)

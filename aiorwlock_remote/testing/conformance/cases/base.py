@@ -95,6 +95,11 @@ class Cases:
                 setattr(cls, name, as_test(case))
 
     @classmethod
+    def is_whole(cls) -> bool:
+        """Return True if the class has cases, and is not only a base of others."""
+        return any(name.startswith("test_") for name in vars(cls))
+
+    @classmethod
     def applies_to(cls, harness: Harness) -> bool:
         """Return True if the harness has all that these cases need."""
         able = cls.needs & harness.capabilities == cls.needs

@@ -59,18 +59,6 @@ class CancellationCases(Cases):
         await self.actors.nothing_left(lock)
         assert self.actors.order == ["first", "next"]
 
-    async def test_the_others_wait_on(self) -> None:
-        """Waiters that are not cancelled keep their order."""
-        await self.actors.enters(self.locks.mutex("order", 1), "first")
-        lock = self.others.mutex("order", 1)
-        waiting = [await self.actors.queues(lock, "0")]
-        waiting += [await self.actors.asks(lock, f"{n}") for n in range(1, 6)]
-        for number in (0, 3, 5):
-            waiting[number].scope.cancel()
-            await waiting[number].gone()
-        await self.actors.finish()
-        assert self.actors.order == ["first", "1", "2", "4"]
-
     async def test_all_waiters_cancelled_at_once(self) -> None:
         """Waiters that are cancelled all at once leave no grant and no queue entry."""
         first = await self.actors.enters(self.locks.mutex("order", 1))

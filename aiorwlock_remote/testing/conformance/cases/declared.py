@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
@@ -67,3 +71,19 @@ class DeclaredCases(Cases):
             locks.mutex("order", 1),
         ):
             assert await self.others.mutex("order", 1).try_acquire() is None
+
+    async def test_urls(self) -> None:
+        """A URL with unknown option or scheme raises ``ConfigurationError``."""
+        url = self.store.site.url
+        bad: Any
+        for bad in (
+            f"{url}{'&' if '?' in url else '?'}nonsense=1",
+            f"x{url}",
+            url.partition("://")[2],
+            "",
+            "://",
+            None,
+            7,
+            Path("locks.db"),
+        ):
+            await self.all_raise(ConfigurationError, partial(connect, bad))

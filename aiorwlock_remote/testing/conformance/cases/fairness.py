@@ -3,46 +3,10 @@
 from __future__ import annotations
 
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.faults import FaultyLink
 
 
 class FairnessCases(Cases):
     """Phase-fair order is the default; other policies favour readers or writers."""
-
-    async def test_fifty_tasks_in_order(self) -> None:
-        """Tasks of one process enter in the order in which they asked."""
-        names = [f"task {number}" for number in range(50)]
-        first = await self.actors.enters(self.locks.mutex("order", 1), "first")
-        for name in names:
-            actor = await self.actors.asks(self.locks.mutex("order", 1), name)
-            actor.may_leave()
-        await first.leave()
-        await self.actors.finish()
-        assert self.actors.order == ["first", *names]
-
-    async def test_readers_and_writers_in_the_order_of_arrival(self) -> None:
-        """On a free lock a writer enters after the readers that asked before it, and
-        before those that asked after it, however late the replies come.
-        """
-        link = FaultyLink(hold_back=True)
-        async with self.store.connect(link=link) as locks:
-            lock = locks.rwlock("c", 1)
-            first = await self.actors.asks(lock.reader, "r1")
-            await self.actors.until(lambda: link.held_back > 0)
-            second = await self.actors.asks(lock.reader, "r2")
-            writer = await self.actors.asks(lock.writer, "w1")
-            third = await self.actors.asks(lock.reader, "r3")
-            link.let_through()
-            for reader in (first, second):
-                await reader.inside()
-            await self.actors.queue_has(lock.reader, 2)
-            await second.leave()
-            await first.hand_over_to(writer)
-            assert third.waits
-            await writer.hand_over_to(third)
-        # Two readers enter together: trio runs them in any order.
-        assert sorted(self.actors.order[:2]) == ["r1", "r2"]
-        assert self.actors.order[2:] == ["w1", "r3"]
 
     async def test_processes_take_turns(self) -> None:
         """If two processes have several waiters each, they get the lock in turn."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-import warnings
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, LockLost, LockTimeout
 from aiorwlock_remote.ports import Capability
@@ -139,36 +135,6 @@ class LeaseCases(Cases):
         async with self.others.mutex("order", 1).acquire(timeout=0) as theirs:
             assert theirs.fence > held.fence
 
-    async def test_a_dropped_grant_ends(self) -> None:
-        """A ``Held`` that is garbage-collected warns, and ends with its lease."""
-        with pytest.warns(ResourceWarning, match="dropped without release"):
-            await self.locks.mutex("order", 1, lease=self.harness.short).acquire()
-            gc.collect()
-        await self.enter_and_leave(self.others.mutex("order", 1))
-        # The task that dropped it is not taken for its holder any more.
-        await self.enter_and_leave(self.locks.mutex("order", 1))
-
-    async def test_a_task_that_ended_without_release(self) -> None:
-        """If a task ends inside ``async with``, its grant ends one lease later."""
-        kept: list[Any] = []
-
-        async def enter_and_end() -> None:
-            entered = self.locks.mutex("order", 1, lease=self.harness.short).acquire()
-            kept.append(entered)
-            await entered.__aenter__()
-
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(enter_and_end)
-        # trio complains that a scope was left open.
-        except* RuntimeError:
-            pass
-        await self.enter_and_leave(self.others.mutex("order", 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            kept.clear()
-            gc.collect()
-
     async def test_extend(self) -> None:
         """``extend`` renews a grant at once, by its own lease or by given seconds."""
         kept = self.harness.kept
@@ -280,70 +246,6 @@ class LossCases(Cases):
                 await self.force(lock)
         assert caught.value.reason == "forced"
 
-    async def test_own_error_goes_first(self) -> None:
-        """An error raised in ``async with`` is never replaced by ``LockLost``."""
-        lock = self.locks.mutex("order", 1, lease=None)
-        with pytest.raises(ValueError, match="mine"):
-            async with lock:
-                await self.force(lock)
-                raise ValueError("mine")
-
-    @pytest.mark.usefixtures("renewed_often")
-    async def test_own_error_while_cancelled(self) -> None:
-        """An error that a body raises while a loss cancels the body propagates."""
-        lock = self.locks.mutex("order", 1)
-        with pytest.raises(ValueError, match="mine"):
-            async with lock:
-                await self.force(lock)
-                try:
-                    await anyio.sleep_forever()
-                finally:
-                    raise ValueError("mine")
-
-    async def test_cancelled_from_outside_stays_cancelled(self) -> None:
-        """A cancellation from outside propagates even if the grant is lost as well."""
-        lock = self.locks.mutex("order", 1, lease=None)
-        reached = False
-        with anyio.CancelScope() as scope:
-            async with lock:
-                await self.force(lock)
-                scope.cancel()
-                await anyio.sleep_forever()
-            reached = True
-        assert scope.cancelled_caught
-        assert not reached
-
-    @pytest.mark.usefixtures("renewed_often")
-    async def test_on_lost_flag(self) -> None:
-        """With ``on_lost="flag"`` a loss sets ``held.lost``, and cancels nothing."""
-        lock = self.locks.mutex("order", 1, on_lost="flag")
-        async with lock as held:
-            await self.force(lock)
-            await self.actors.until(lambda: held.lost is not None)
-            await checkpoint()
-            assert held.lost == "forced"
-            assert not held.valid
-            with pytest.raises(LockLost):
-                held.check()
-
-    @pytest.mark.usefixtures("renewed_often")
-    async def test_on_lost_callable(self) -> None:
-        """A callback ``on_lost`` gets the lost ``Held`` once; no task is cancelled."""
-        calls: list[Held] = []
-        called = anyio.Event()
-
-        def on_lost(held: Held) -> None:
-            calls.append(held)
-            called.set()
-
-        lock = self.locks.mutex("order", 1, on_lost=on_lost)
-        async with lock as held:
-            await self.force(lock)
-            await called.wait()
-            await checkpoint()
-        assert calls == [held]
-        assert held.lost == "forced"
-
     @pytest.mark.usefixtures("renewed_often")
     async def test_an_awaited_grant_is_not_cancelled(self) -> None:
         """The loss of a grant that was acquired by ``await``, not ``async with``.
@@ -379,33 +281,6 @@ class LossCases(Cases):
             assert not await self.others.mutex(*name).locked()
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_guard_cancels_what_it_guards(self) -> None:
-        """Upon a loss ``Held.guard`` cancels what it runs, and raises ``LockLost``."""
-        lock = self.locks.mutex("order", 1)
-        held = await lock.acquire()
-        await self.force(lock)
-        with pytest.raises(LockLost) as caught:
-            await held.guard(anyio.sleep_forever())
-        assert caught.value.reason == "forced"
-        with pytest.raises(LockLost):
-            await held.guard(checkpoint())
-
-    async def test_guard_gives_the_result(self) -> None:
-        """``Held.guard`` returns the result of what it runs, or raises the error."""
-
-        async def work(error: Exception | None) -> int:
-            await checkpoint()
-            if error is not None:
-                raise error
-            return 42
-
-        async with self.locks.mutex("order", 1) as held:
-            assert await held.guard(work(None)) == 42
-            with pytest.raises(ValueError, match="mine"):
-                await held.guard(work(ValueError("mine")))
-            held.check()
-
-    @pytest.mark.usefixtures("renewed_often")
     async def test_one_of_many_readers_is_lost(self) -> None:
         """If one reader is forcibly released, the other readers keep their grants."""
         lock = self.locks.rwlock("c", 1).reader
@@ -419,16 +294,6 @@ class LossCases(Cases):
         held = await second.inside()
         await held.extend()
         held.check()
-
-    async def test_max_hold(self) -> None:
-        """A grant ends after ``max_hold`` seconds, however often it is renewed."""
-        lock = self.locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
-        first = await self.actors.enters(lock)
-        waiting = await self.actors.asks(self.others.mutex("order", 1))
-        error = await first.gone()
-        assert isinstance(error, LockLost)
-        assert error.reason == "stalled"
-        await waiting.inside()
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_max_hold_gives_it_back(self, mode: str) -> None:
@@ -446,12 +311,3 @@ class LossCases(Cases):
         # release had ended the waiter's grant, it would show.
         await self.others.mutex("order", 1).info()
         assert (await waiting.inside()).valid
-
-    async def test_max_stall(self) -> None:
-        """A grant is lost if its event loop hangs for longer than ``max_stall``."""
-        lock = self.locks.mutex("order", 1, lease=30, max_stall=0.2)
-        with pytest.raises(LockLost) as caught:
-            async with lock:
-                time.sleep(0.5)  # noqa: ASYNC251 - the stall
-                await anyio.sleep_forever()
-        assert caught.value.reason == "stalled"

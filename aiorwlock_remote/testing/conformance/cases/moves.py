@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from aiorwlock_remote import (
-    ConfigurationError,
     Held,
     Locks,
     LockTimeout,
@@ -46,16 +45,6 @@ class MovesCases(Cases):
         assert writer.waits
         await reader.hand_over_to(writer)
         assert self.actors.order == ["r", "w"]
-
-    async def test_what_was_moved_is_over(self) -> None:
-        """After a downgrade the old ``Held`` raises ``NotOwner``; the new is valid."""
-        held = await self.locks.rwlock("c", 1).writer.acquire()
-        moved = await held.downgrade()
-        assert not held.valid
-        await self.all_raise(NotOwner, held.check, held.release, held.downgrade)
-        moved.check()
-        assert await moved.release()
-        assert not await self.locks.rwlock("c", 1).locked()
 
     async def test_a_late_release_of_what_was_moved(self) -> None:
         """A release of the ticket before a move, sent after the move, ends no grant."""
@@ -167,27 +156,6 @@ class MovesCases(Cases):
             await held.release()
         await self.actors.finish()
         await self.actors.enters(self.others.rwlock("c", 1).writer)
-
-    async def test_wrong_modes(self) -> None:
-        """Downgrading a reader or upgrading a writer: ``ConfigurationError``."""
-        async with self.locks.rwlock("c", 1).reader as held:
-            await self.all_raise(ConfigurationError, held.downgrade)
-            held.check()
-        async with self.locks.rwlock("c", 1).writer as held:
-            await self.all_raise(ConfigurationError, held.upgrade, held.try_upgrade)
-            held.check()
-
-    async def test_leaving_releases_the_newest(self) -> None:
-        """If its body up- or downgraded, ``async with`` releases the new grant."""
-        lock = self.locks.rwlock("c", 1)
-        async with lock.writer.acquire() as held:
-            moved = await held.downgrade()
-            assert await self.others.rwlock("c", 1).writer.try_acquire() is None
-            moved.check()
-        assert not await self.others.rwlock("c", 1).locked()
-        async with lock.reader.acquire() as held:
-            assert await held.try_upgrade() is not None
-        assert not await self.others.rwlock("c", 1).locked()
 
 
 class PassingCases(Cases):
@@ -326,13 +294,6 @@ class PassingCases(Cases):
             with pytest.raises(NotOwner):
                 await self.locks.adopt(ticket)
             held.check()
-
-    async def test_bad_tickets(self) -> None:
-        """``adopt`` of what is no ticket of ``detach``: ``ConfigurationError``."""
-        good = (await self.locks.mutex("order", 1).acquire()).detach()
-        for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
-            await self.all_raise(ConfigurationError, partial(self.locks.adopt, bad))
-        await (await self.locks.adopt(good)).release()
 
     async def test_detached_survives_closing(self) -> None:
         """Closing a ``Locks`` releases every grant except detached ones."""

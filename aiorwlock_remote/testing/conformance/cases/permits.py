@@ -11,14 +11,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import (
-    ConfigurationError,
-    LockLost,
-    Locks,
-    LockTimeout,
-    Semaphore,
-    WouldDeadlock,
-)
+from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, Semaphore
 from aiorwlock_remote.core.names import SEMAPHORE
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
@@ -183,12 +176,6 @@ class SemaphoreCases(Cases):
         held.check()
         assert await held.release()
         await self.actors.nothing_left(api(self.others))
-
-    async def test_a_task_takes_one_permit(self) -> None:
-        """A second one would wait for others that do the same."""
-        async with api(self.locks):
-            with pytest.raises(WouldDeadlock):
-                await api(self.locks).acquire()
 
     async def test_passed_on(self) -> None:
         """Adopting takes a permit over; no other client is let in meanwhile."""

@@ -23,10 +23,7 @@ class ProcessCases(Cases):
         If its process ends without any clean-up, a waiter enters when the lease is
         over.
         """
-        async with (
-            child(self.store, loop) as one,
-            child(self.store, loop) as two,
-        ):
+        async with child(self.store, loop) as one, child(self.store, loop) as two:
             first = await one.ask("acquire", mode="writer")
             assert await two.ask("acquire", mode="reader", timeout=0) == "LockTimeout"
             assert await two.ask("acquire", mode="mutex", timeout=0.1) == "LockTimeout"

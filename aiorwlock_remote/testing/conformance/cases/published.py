@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from math import floor
-from typing import Any
 
 import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, NotOwner
+from aiorwlock_remote import LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.actors import TaskActor
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 KINDS = ("mutex", "readers", "writer")
-BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
@@ -142,16 +139,6 @@ class PublishedCallsCases(Cases):
         waiting = await self.actors.queues(self.others.rwlock("foobar", 1).reader)
         assert await release(self.locks, "writer", 1, "gluww")
         await waiting.inside()
-
-    async def test_bad_tickets(self) -> None:
-        """A ticket that a mutex record cannot contain raises ``ConfigurationError``."""
-        bad: Any
-        for bad in BAD_TICKETS:
-            for kind in KINDS:
-                for call in (acquire, release):
-                    asked = partial(call, self.locks, kind, 1, bad)
-                    await self.all_raise(ConfigurationError, asked)
-        assert [d async for d in self.locks.list()] == []
 
 
 NAME = "foobar", 123

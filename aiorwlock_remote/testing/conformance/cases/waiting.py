@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
-from os import getpid
-
 import pytest
 
 from aiorwlock_remote import Closed, LockTimeout, ReaderLock, TooManyWaiters
@@ -48,19 +44,6 @@ class WaitingCases(Cases):
         assert shown.pending_writer is not None
         assert shown.queue[0].age >= 0
 
-    async def test_a_timeout_lets_the_others_wait_on(self) -> None:
-        """A waiter that times out removes only itself from the queue."""
-        first = await self.actors.enters(self.locks.mutex("order", 1), "first")
-        timeout = 2 * self.harness.answers_in
-        lock = self.others.mutex("order", 1)
-        hasty = await self.actors.queues(lock, "hasty", timeout=timeout)
-        patient = await self.actors.asks(self.others.mutex("order", 1), "patient")
-        assert isinstance(await hasty.gone(), LockTimeout)
-        assert patient.waits
-        await first.hand_over_to(patient)
-        await self.actors.queue_has(self.locks.mutex("order", 1), 0)
-        assert self.actors.order == ["first", "patient"]
-
     async def test_who_gave_up_is_in_nobodys_way(self) -> None:
         """After refused tries, a timeout and a close, the next waiter is the first."""
         first = await self.actors.enters(self.locks.mutex("order", 1), "first")
@@ -82,20 +65,6 @@ class WaitingCases(Cases):
         await first.hand_over_to(next_one)
         assert self.actors.order == ["first", "r"]
 
-    async def test_max_waiters_in_a_process(self) -> None:
-        """A waiter beyond ``max_waiters`` gets ``TooManyWaiters``; the others stay."""
-        lock = self.locks.mutex("order", 1, max_waiters=2)
-        first = await self.actors.enters(self.others.mutex("order", 1))
-        waiting = [await self.actors.queues(lock), await self.actors.asks(lock)]
-        with pytest.raises(TooManyWaiters) as caught:
-            await lock.acquire()
-        assert (caught.value.limit, caught.value.resource) == (2, "order/1")
-        assert await lock.try_acquire() is None
-        await first.leave()
-        for actor in waiting:
-            await actor.inside()
-            await actor.leave()
-
     async def test_max_waiters_of_all_processes(self) -> None:
         """The limit ``max_waiters`` counts the waiters of all processes."""
         first = await self.actors.enters(self.others.mutex("order", 1))
@@ -105,26 +74,6 @@ class WaitingCases(Cases):
         assert caught.value.limit == 1
         assert len((await self.locks.mutex("order", 1).info()).queue) == 1
         await first.hand_over_to(waiting)
-
-    async def test_slow_wait_says_who_is_in_the_way(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """After ``slow_wait`` seconds the log names the holder; the wait continues."""
-        lock = self.locks.mutex("order", 1, slow_wait=self.harness.answers_in)
-        with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
-            first = await self.actors.enters(
-                self.others.mutex("order", 1), reason="refund"
-            )
-            other = await self.actors.queues(self.others.mutex("order", 1))
-            waiting = await self.actors.queues(lock)
-            line = re.compile(
-                r"waited \S+ s for order/1 \(write\), "
-                rf"held \d+ s by \S+ pid {getpid()}: refund; 2nd in queue"
-            )
-            await self.actors.until(lambda: line.search(caplog.text) is not None)
-            assert waiting.waits
-            await first.hand_over_to(other)
-            await other.hand_over_to(waiting)
 
 
 class WakingCases(Cases):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ BAD_PREFIXES: tuple[object, ...] = ("a{b}", "{", "}", "a,b", "a%b", "a\nb", None
 
 
 class BadInputCases(Cases):
-    """Bad names, options, URLs, timeouts and leases raise ``ConfigurationError``."""
+    """Bad names, options, timeouts and leases raise ``ConfigurationError``."""
 
     async def refuses(self, *calls: Callable[[], object]) -> None:
         """Call all; fail unless each raises ``ConfigurationError``."""
@@ -96,22 +95,6 @@ class BadInputCases(Cases):
             option: Any = {name: value}
             opening = partial(connect, self.store.site.url, **option)
             await self.refuses(opening)
-
-    async def test_urls(self) -> None:
-        """A URL with unknown option or scheme raises ``ConfigurationError``."""
-        url = self.store.site.url
-        bad: Any
-        for bad in (
-            f"{url}{'&' if '?' in url else '?'}nonsense=1",
-            f"x{url}",
-            url.partition("://")[2],
-            "",
-            "://",
-            None,
-            7,
-            Path("locks.db"),
-        ):
-            await self.refuses(partial(connect, bad))
 
     async def test_timeouts(self, untouched: Locks) -> None:
         """A negative, infinite or non-numeric timeout raises ``ConfigurationError``."""

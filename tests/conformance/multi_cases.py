@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
+from aiorwlock_remote import LockLost, Locks, LockTimeout
 from aiorwlock_remote.testing.conformance.actors import Condition
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 
@@ -75,21 +75,6 @@ class MultiCases(Cases):
             assert scope.cancelled_caught
             lock = self.others.mutex("o", 1)
             await self.enter_and_leave(lock.acquire(timeout=self.harness.patience))
-
-    async def test_one_resource_twice(self) -> None:
-        """``multi`` with no lock or a repeated one raises ``ConfigurationError``."""
-        rw = self.locks.rwlock("o", 1)
-        other = self.locks.mutex("o", 2)
-        for pair in (
-            (self.locks.mutex("o", 1), other, self.locks.mutex("o", "1")),
-            (rw.reader, rw.writer),
-            (other, rw.reader, rw.reader),
-        ):
-            with pytest.raises(ConfigurationError, match=r"o/1 twice"):
-                await self.locks.multi(*pair)
-        with pytest.raises(ConfigurationError, match="at least one"):
-            await self.locks.multi()
-        assert [d async for d in self.locks.list()] == []
 
     async def test_opposite_orders_do_not_deadlock(self) -> None:
         """Two ``multi`` with the same locks in opposite orders do not deadlock."""
