@@ -1,14 +1,20 @@
 """The two keys of a resource as a compare-and-set store.
 
 ``/mutex_locks/order,42`` has the published mutex record (``ticket,seconds``) while the
-resource is held, ``/mutex_locks/order,42,doorman`` the doorman as JSON, with two fields
-more than a doorman has elsewhere: ``frame``, the row's own time (``VersionClock``), and
-``"fence": "mod_revision"`` if the fence of the present phase is the revision at which
-the key was stored.
+resource is held, ``/mutex_locks/order,42,doorman`` the doorman as JSON, with fields
+that a doorman has nowhere else:
+
+* ``frame``: the row's own time, in microseconds (``VersionClock``);
+* ``"fence": "mod_revision"`` if the fence of the present phase is the revision at which
+  the key was stored.
+
+A step after which other clients may claim the resource also stores a JSON list of their
+ids under ``/mutex_locks/order,42,claim``, which all that wait watch.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -25,6 +31,7 @@ from aiorwlock_remote.cas import (
     StoredState,
     SwapReply,
     VersionClock,
+    map_pending,
     relative_fences,
     submit,
     with_fence,
@@ -53,6 +60,16 @@ class Mark(NamedTuple):
     seat: int = 0
     frame: int = 0
     wall: int = 0
+
+
+class Stored(NamedTuple):
+    """Both keys of a resource, None for one that is absent, as they are at a revision
+    of the cluster.
+    """
+
+    seat: KeyValue | None
+    doorman: KeyValue | None
+    revision: int
 
 
 UNUSED = StoredState(None, None, Mark())
@@ -103,14 +120,14 @@ class EtcdCas(CasStore):
         return self._versions.times(version, mark.frame, mark.wall, self.local_clock)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        return submit(self._loop, partial(self._read, resource, serializable=False))
+        return self._get(resource, serializable=False)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
         """Read what this member knows, without asking the others.
 
-        The member that has told of a change knows the change.
+        It knows each change that it has told of in a watch.
         """
-        return submit(self._loop, partial(self._read, resource, serializable=True))
+        return self._get(resource, serializable=True)
 
     def swap(
         self,
@@ -121,17 +138,14 @@ class EtcdCas(CasStore):
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[SwapReply]:
-        del wakes  # who waits watches
-        swapped = partial(self._swap, resource, state, record, seat, times)
+        swapped = partial(self._swap, resource, state, record, seat, times, wakes)
         return submit(self._loop, swapped)
 
-    def state(
-        self, doorman: KeyValue | None, seat: KeyValue | None, order: int
-    ) -> StoredState:
-        """Return the state that two keys have; raise ``BadRecord``.
+    # ----------------------------------------------------------------------- inside
 
-        ``order``: the revision of the cluster, when they were read.
-        """
+    def state(self, stored: Stored) -> StoredState:
+        """Return the state that two keys have; raise ``BadRecord``."""
+        seat, doorman, order = stored
         held = None if seat is None else MutexRecord(_decoded(seat))
         seat_revision = 0 if seat is None else seat.mod_revision
         if doorman is None:
@@ -151,16 +165,18 @@ class EtcdCas(CasStore):
         )
         return StoredState(record, held, mark, order)
 
-    # ----------------------------------------------------------------------- inside
+    def _get(self, resource: Resource, *, serializable: bool) -> Pending[StoredState]:
+        read = partial(self._read, resource, serializable=serializable)
+        return map_pending(submit(self._loop, read), self.state)
 
-    async def _read(self, resource: Resource, *, serializable: bool) -> StoredState:
-        keys = self._keys_of(resource)
+    async def _read(self, resource: Resource, *, serializable: bool) -> Stored:
+        keys = self._keys_of(resource)[:2]
         request = messages.transaction([], _gets(keys, serializable=serializable), [])
         found = messages.parse_transaction(
             await self._client.call(messages.TXN, request)
         )
         self._client.saw(found.revision)
-        return self._state_in(found, keys)
+        return _stored_in(found, keys)
 
     async def _swap(
         self,
@@ -169,8 +185,10 @@ class EtcdCas(CasStore):
         record: Doorman,
         seat: MutexRecord | None,
         times: StepTimes,
+        wakes: tuple[str, ...],
     ) -> SwapReply:
-        seat_key, key = keys = self._keys_of(resource)
+        seat_key, key, claim_key = self._keys_of(resource)
+        keys = seat_key, key
         mark: Mark = state.mark
         before = 0 if state.record is None else state.record.last
         if record.updated != times.wall:
@@ -181,8 +199,10 @@ class EtcdCas(CasStore):
         begins = record.last > before and reached
         if begins:
             record = relative_fences(record, before)
-        marks = ((FENCE, MOD_REVISION),) if begins else ()
-        text = dumps(replace(record, extra=(*record.extra, (FRAME, times.now), *marks)))
+        marks: list[tuple[str, object]] = [(FRAME, times.now)]
+        if begins:
+            marks.append((FENCE, MOD_REVISION))
+        text = dumps(replace(record, extra=(*record.extra, *marks)))
         # A free resource's doorman ends by itself, much later.
         busy = record.grants or record.queue or record.upgrader or seat is not None
         lease = 0 if busy else await self._idle_lease.id()
@@ -195,6 +215,11 @@ class EtcdCas(CasStore):
             then.append(messages.put_operation(put))
         elif seat is None and mark.seat:
             then.append(messages.delete_operation(seat_key))
+        if wakes:
+            # It is of use for a moment, and need not stay for ever.
+            named = json.dumps(wakes).encode()
+            put = messages.put(claim_key, named, lease or await self._idle_lease.id())
+            then.append(messages.put_operation(put))
         conditions = [
             messages.compare(key, mark.doorman),
             messages.compare(seat_key, mark.seat),
@@ -208,7 +233,7 @@ class EtcdCas(CasStore):
         found = messages.parse_transaction(answer)
         self._client.saw(found.revision)
         if not found.succeeded:
-            return False, self._state_in(found, keys)
+            return False, self.state(_stored_in(found, keys))
         revision = found.revision
         self._versions.wrote(self._version(revision), times)
         seat_revision = revision if writes else mark.seat if seat is not None else 0
@@ -216,16 +241,15 @@ class EtcdCas(CasStore):
         stored = with_fence(record, revision) if begins else record
         return True, StoredState(stored, seat, new, order=revision)
 
-    def _state_in(
-        self, found: messages.TxnResponse, keys: tuple[bytes, bytes]
-    ) -> StoredState:
-        by_key = {each.key: each for each in found.found}
-        seat, doorman = map(by_key.get, keys)
-        return self.state(doorman, seat, found.revision)
-
     def _version(self, revision: int) -> tuple[int, int]:
         # A cluster that was restored counts anew from an older revision.
         return self._client.cluster_id, revision
+
+
+def _stored_in(found: messages.TxnResponse, keys: tuple[bytes, bytes]) -> Stored:
+    by_key = {each.key: each for each in found.found}
+    seat, doorman = map(by_key.get, keys)
+    return Stored(seat, doorman, found.revision)
 
 
 def _gets(keys: tuple[bytes, bytes], *, serializable: bool = False) -> list[bytes]:

@@ -21,6 +21,7 @@ ALARM = "/etcdserverpb.Maintenance/Alarm"
 AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
 _MOD_REVISION = 2  # of Compare.target
+_DELETED = 1  # of Event.type
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BITS = 63
 
@@ -205,13 +206,25 @@ class TxnResponse(NamedTuple):
     found: tuple[KeyValue, ...]
 
 
-class WatchResponse(NamedTuple):
-    """A message of a watch: that it is created or cancelled, or how many changes."""
+class Change(NamedTuple):
+    """A change of a key: what is stored now, None if the key was deleted."""
 
+    key: bytes
+    revision: int
+    found: KeyValue | None
+
+
+class WatchResponse(NamedTuple):
+    """A message of a watch: that it is created or cancelled, or changes in order.
+
+    All changes of one revision are in one message.
+    """
+
+    revision: int = 0
     watch_id: int = 0
     created: bool = False
     cancelled: bool = False
-    events: int = 0
+    changes: tuple[Change, ...] = ()
     reason: str = ""
 
 
@@ -258,10 +271,13 @@ def parse_transaction(data: bytes) -> TxnResponse:
 
 
 def parse_watch(data: bytes) -> WatchResponse:
-    """Read a WatchResponse; of its events only how many there are."""
-    watch_id, created, cancelled, events, reason = 0, False, False, 0, ""
+    """Read a WatchResponse."""
+    revision, watch_id, created, cancelled, reason = 0, 0, False, False, ""
+    changes: list[Change] = []
     for number, content in fields(data):
         match number:
+            case 1:
+                revision = _revision(_bytes(content))
             case 2:
                 watch_id = _number(content)
             case 3:
@@ -271,10 +287,10 @@ def parse_watch(data: bytes) -> WatchResponse:
             case 6:
                 reason = _bytes(content).decode(errors="replace")
             case 11:
-                events += 1
+                changes.append(_change(_bytes(content)))
             case _:
                 pass
-    return WatchResponse(watch_id, created, cancelled, events, reason)
+    return WatchResponse(revision, watch_id, created, cancelled, tuple(changes), reason)
 
 
 def parse_status(data: bytes) -> StatusResponse:
@@ -329,3 +345,10 @@ def _key_value(data: bytes) -> KeyValue:
     found = dict(fields(data))
     key, content = _bytes(found.get(1, b"")), _bytes(found.get(5, b""))
     return KeyValue(key, _number(found.get(3, 0)), content)
+
+
+def _change(data: bytes) -> Change:
+    event = dict(fields(data))
+    found = _key_value(_bytes(event.get(2, b"")))
+    deleted = event.get(1, 0) == _DELETED
+    return Change(found.key, found.mod_revision, None if deleted else found)

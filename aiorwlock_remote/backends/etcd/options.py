@@ -18,8 +18,10 @@ from aiorwlock_remote.ports import (
 
 PORT = 2379
 FOLDER = "/mutex_locks"
-DOORMAN = ",doorman"
-"""How the key of a doorman goes on where that of the mutex record ends."""
+CLAIM, DOORMAN = ",claim", ",doorman"
+"""How the other keys of a resource go on where that of its mutex record ends. In this
+order: a watch of the range from the mutex record to the first has not the second.
+"""
 
 _HOST = re.compile(
     r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d{1,5}))?"
@@ -52,11 +54,12 @@ class Options:
         """The cluster's name in error messages."""
         return f"etcd at {','.join(map(shown, self.endpoints))}"
 
-    def keys_of(self, resource: Resource) -> tuple[bytes, bytes]:
-        """Return the keys of a resource's mutex record and of its doorman."""
-        # Half a surrogate pair is no UTF-8, and no name that a user can choose.
-        seat = f"{self.folder}/{resource.key}".encode()
-        return seat, seat + DOORMAN.encode()
+    def keys_of(self, resource: Resource) -> tuple[bytes, bytes, bytes]:
+        """Return the keys of a resource's mutex record, of its doorman, and that which
+        names the clients that may claim it.
+        """
+        seat = f"{self.folder}/{resource.key}".encode(errors="surrogateescape")
+        return seat, seat + DOORMAN.encode(), seat + CLAIM.encode()
 
     def resource_of(self, key: bytes) -> tuple[Resource, bool] | None:
         """Return the resource that a key is of, and whether it is its doorman's.
@@ -64,9 +67,11 @@ class Options:
         None: the key is none of a resource's.
         """
         name = key.decode(errors="surrogateescape").removeprefix(f"{self.folder}/")
-        is_doorman = name.endswith(DOORMAN) and name.count(",") > 1
-        resource = resource_from_key(name.removesuffix(DOORMAN) if is_doorman else name)
-        return (resource, is_doorman) if resource.type and resource.id else None
+        is_doorman = name.endswith(DOORMAN)
+        resource = resource_from_key(name.removesuffix(DOORMAN))
+        # No encoded name has a comma in it.
+        is_one = resource.type and resource.id and "," not in resource.id
+        return (resource, is_doorman) if is_one else None
 
     def range_of(self, resource_type: str | None) -> tuple[bytes, bytes]:
         """Return the first key of a type's resources (None: of all), and the end."""

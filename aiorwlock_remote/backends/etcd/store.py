@@ -10,7 +10,7 @@ from functools import partial
 import anyio
 
 from aiorwlock_remote.backends.etcd import messages
-from aiorwlock_remote.backends.etcd.cas import EtcdCas
+from aiorwlock_remote.backends.etcd.cas import EtcdCas, Stored
 from aiorwlock_remote.backends.etcd.client import Client
 from aiorwlock_remote.backends.etcd.examine import examine
 from aiorwlock_remote.backends.etcd.idle_lease import IdleLease
@@ -83,7 +83,7 @@ class EtcdStore(CasLockStore):
         )
         super().__init__(event_loop, wake, settings, self._cas)
         self._watches = Watches(
-            self._client, self._loop, self.poller.look_now, self._watches_work
+            self._client, self._loop, self._changed, self._watches_work
         )
 
     async def open(self) -> None:
@@ -114,6 +114,16 @@ class EtcdStore(CasLockStore):
         super().unwatch(resource)
         submit(self._loop, partial(self._watches.remove, resource)).log_failure()
 
+    def _changed(self, resource: Resource, found: messages.WatchResponse) -> None:
+        seat, _, claim = self._options.keys_of(resource)
+        own = self.settings.client_id.encode()
+        changes = {each.key: each.found for each in found.changes}
+        named = changes.get(claim)
+        # A mutex record that went without a claim was another program's.
+        freed = claim not in changes and changes.get(seat, 0) is None
+        if found.created or freed or (named is not None and own in named.content):
+            self.poller.look_now(resource)
+
     def _watches_work(self, works: bool) -> None:  # noqa: FBT001 - a callback
         before, self.poller.hints_come = self.poller.hints_come, works
         if before and not works:
@@ -143,7 +153,8 @@ class EtcdStore(CasLockStore):
             for resource in list(halves):
                 if not more or self._options.keys_of(resource)[1] < start:
                     seat, doorman = halves.pop(resource)
-                    yield resource, partial(self._cas.state, doorman, seat, revision)
+                    both = Stored(seat, doorman, revision)
+                    yield resource, partial(self._cas.state, both)
 
     async def examine(self) -> AsyncIterator[Finding]:
         def alone(number: int) -> Client:

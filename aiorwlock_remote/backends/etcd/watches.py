@@ -22,19 +22,20 @@ RETRY_INTERVAL = 0.2
 class Watches:
     """The watched resources of a client. Its methods run in the driver's loop.
 
-    A watch begins with the present. When the server confirms it, and after each break,
-    the resource is read: so no change is missed, and no old revision is asked for that
-    was compacted meanwhile.
+    A watch begins with the present: when the server has confirmed it, the resource is
+    to be read. So no change is missed, and after a break no old revision is asked for,
+    which may be compacted.
 
-    ``changed(resource)`` and ``works(bool)`` are called in the caller's loop:
-    ``works(False)`` when changes may be missed.
+    Called in the caller's loop: ``changed(resource, response)`` with each message about
+    a resource; ``works(False)`` when changes may be missed from now on, ``works(True)``
+    when a watch is confirmed.
     """
 
     def __init__(
         self,
         client: Client,
         loop: DriverLoop,
-        changed: Callable[[Resource], object],
+        changed: Callable[[Resource, messages.WatchResponse], object],
         works: Callable[[bool], object],
     ) -> None:
         self._client = client
@@ -105,10 +106,11 @@ class Watches:
             self._runs = False
 
     def _create(self, stream: Stream, watch_id: int) -> None:
-        seat, doorman = self._client.options.keys_of(self._watched[watch_id])
-        # One range has both keys. Keys of other resources in between are few: their
-        # names go on with one of the characters before the comma.
-        stream.send(messages.watch_create(watch_id, seat, doorman + b"\0"))
+        seat, _, claim = self._client.options.keys_of(self._watched[watch_id])
+        # One range has both keys, so that one message has what one step has changed.
+        # Keys of other resources in between are few: the name of such a resource goes
+        # on with a character that is before the comma.
+        stream.send(messages.watch_create(watch_id, seat, claim + b"\0"))
 
     def _take(self, data: bytes) -> None:
         found = messages.parse_watch(data)
@@ -117,10 +119,10 @@ class Watches:
             # Not by us: no right to read, or the server was too slow for it.
             log_event(log, "watch_cancelled", why=found.reason)
             self._end(None)
-        elif resource is not None and (found.created or found.events):
+        elif resource is not None and (found.created or found.changes):
             if found.created:
                 self._loop.tell(self._works, True)  # noqa: FBT003 - a callback
-            self._loop.tell(self._changed, resource)
+            self._loop.tell(self._changed, resource, found)
 
     def _end(self, error: Exception | None) -> None:
         stream, self._stream = self._stream, None
