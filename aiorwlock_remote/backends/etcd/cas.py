@@ -172,8 +172,8 @@ class EtcdCas(CasStore):
     async def _read(self, resource: Resource, *, serializable: bool) -> Stored:
         keys = self._keys_of(resource)[:2]
         request = messages.transaction([], _gets(keys, serializable=serializable), [])
-        found = messages.parse_transaction(
-            await self._client.call(messages.TXN, request)
+        found = await self._client.call(
+            messages.TXN, request, messages.parse_transaction
         )
         self._client.saw(found.revision)
         return _stored_in(found, keys)
@@ -226,11 +226,12 @@ class EtcdCas(CasStore):
         ]
         request = messages.transaction(conditions, then, _gets(keys))
         try:
-            answer = await self._client.call(messages.TXN, request)
+            found = await self._client.call(
+                messages.TXN, request, messages.parse_transaction
+            )
         except CasContention:
             self._idle_lease.forget()  # somebody has revoked it
             raise
-        found = messages.parse_transaction(answer)
         self._client.saw(found.revision)
         if not found.succeeded:
             return False, self.state(_stored_in(found, keys))

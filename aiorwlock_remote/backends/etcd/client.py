@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from aiorwlock_remote.backends.etcd import messages
 from aiorwlock_remote.backends.etcd.errors import from_driver, is_stale_token
@@ -14,6 +15,7 @@ from aiorwlock_remote.backends.etcd.grpc_connection import (
     Call,
     Disconnected,
     GrpcConnection,
+    GrpcError,
     Headers,
 )
 from aiorwlock_remote.backends.etcd.options import Endpoint, Options, shown
@@ -22,7 +24,8 @@ from aiorwlock_remote.ports import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.etcd")
 
-OLDEST = 3, 4
+T = TypeVar("T")
+
 NEXT_ENDPOINT = 0.3
 """Seconds after which the next member is tried beside one that has not answered."""
 
@@ -30,9 +33,10 @@ NEXT_ENDPOINT = 0.3
 class Client:
     """Sends calls to the cluster. Belongs to one asyncio loop.
 
-    A connection is used only after its member has said that it is of the same cluster
-    as before: after a restore from a snapshot, revisions may repeat, and a swap that
-    was computed before the restore could be carried out.
+    A connection is used only after its member has answered a linearizable read, so it
+    has a leader, and has said that it is of the same cluster as before: after a restore
+    from a snapshot, revisions may repeat, and a swap that was computed before the
+    restore could be carried out.
     """
 
     def __init__(self, options: Options, tls: ssl.SSLContext | None) -> None:
@@ -43,6 +47,9 @@ class Client:
         """The highest revision of the cluster that an answer has shown."""
         self.member: str = ""
         """Address of the member to which the last connection was."""
+        start, end = options.range_of(None)
+        # Not ``Maintenance.Status``: with logins, that is for the user root alone.
+        self._probe = messages.get_range(start, end, 1, keys_only=True)
         self._tls = tls
         self._first = 0  # of the endpoints, when a connection is made
         self._connection: GrpcConnection | None = None
@@ -58,25 +65,37 @@ class Client:
         """Note a revision that the cluster has reached."""
         self.revision = max(self.revision, revision)
 
-    async def call(self, path: str, request: bytes, seconds: float = 0.0) -> bytes:
+    async def open(self, seconds: float) -> None:
+        """Connect; raise ``BackendError`` if that takes longer than ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._connected()
+        except TimeoutError as exc:
+            late = Disconnected("no member has answered in time", unsent=True)
+            raise from_driver(late, self.options.where) from exc
+        except Exception as exc:
+            raise from_driver(exc, self.options.where) from exc
+
+    async def call(
+        self,
+        path: str,
+        request: bytes,
+        parse: Callable[[bytes], T],
+        seconds: float = 0.0,
+    ) -> T:
         """Send a request, and return the answer; raise ``BackendError``.
 
         Args:
             path: The method, as in ``messages``.
             request: The request.
+            parse: Reads the answer; raises ``ValueError``.
             seconds: How long to wait for the answer; 0: ``request_timeout``.
         """
         connection: GrpcConnection | None = None
         try:
             async with asyncio.timeout(seconds or self.options.request_timeout):
                 connection = await self._connected()
-                try:
-                    return await _unary(connection, path, request, self._token)
-                except Exception as exc:
-                    if not is_stale_token(exc):
-                        raise
-                await self._log_in(connection)
-                return await _unary(connection, path, request, self._token)
+                return parse(await self._ask(connection, path, request))
         except TimeoutError as exc:
             if connection is None:
                 late = Disconnected("no member can be reached in time", unsent=True)
@@ -170,38 +189,25 @@ class Client:
                 attempt.cancel()
 
     async def _greet(self, endpoint: Endpoint) -> GrpcConnection:
-        host, port = endpoint
         tls = self._tls is not None
         _, connection = await asyncio.get_running_loop().create_connection(
             partial(GrpcConnection, shown(endpoint), tls=tls),
             *endpoint,
             ssl=self._tls,
-            server_hostname=host if tls else None,
+            server_hostname=endpoint[0] if tls else None,
         )
         try:
             await connection.greeted
-            found = messages.parse_status(
-                await _unary(connection, messages.STATUS, b"", [])
-            )
-            self._check(found, f"{host}:{port}")
             if self.options.username and not self._token:
                 await self._log_in(connection)
+            answer = await self._ask(connection, messages.RANGE, self._probe)
+            self._check(messages.parse_range(answer), shown(endpoint))
         except BaseException:
             connection.abort()
             raise
         return connection
 
-    def _check(self, found: messages.StatusResponse, where: str) -> None:
-        version = tuple(int(p) for p in found.version.split(".")[:2] if p.isdecimal())
-        if version < OLDEST:
-            raise Unsupported(
-                what=f"etcd at {where} is of version {found.version}",
-                hint="3.4 or later",
-                nothing_done=True,
-            )
-        if not found.leader or found.is_learner:
-            why = "is a learner" if found.is_learner else "knows no leader"
-            raise Disconnected(f"{where} {why}", unsent=True)
+    def _check(self, found: messages.RangeResponse, where: str) -> None:
         if self.cluster_id not in {0, found.cluster_id}:
             raise Unsupported(
                 what=f"etcd at {where} is of another cluster than before",
@@ -209,6 +215,18 @@ class Client:
                 nothing_done=True,
             )
         self.cluster_id = found.cluster_id
+        self.saw(found.revision)
+
+    async def _ask(
+        self, connection: GrpcConnection, path: str, request: bytes
+    ) -> bytes:
+        try:
+            return await _unary(connection, path, request, self._token)
+        except GrpcError as exc:
+            if not is_stale_token(exc):
+                raise
+        await self._log_in(connection)
+        return await _unary(connection, path, request, self._token)
 
     async def _log_in(self, connection: GrpcConnection) -> None:
         user, password = self.options.username or "", self.options.password or ""

@@ -22,6 +22,7 @@ may carry the transaction out later.
 
 from __future__ import annotations
 
+import re
 import ssl
 
 from aiorwlock_remote.backends.etcd.grpc_connection import Disconnected, GrpcError
@@ -33,6 +34,7 @@ _RESOURCE_EXHAUSTED, _FAILED_PRECONDITION, _UNIMPLEMENTED = 8, 9, 12
 _UNAUTHENTICATED = 16
 _LOGIN_HINT = "etcd://user:password@host; `rwlock doctor` examines the rights"
 _SIZE_HINT = "too many holders or waiters of one lock? see --max-request-bytes"
+_LOGIN = re.compile("authentication failed|user name|auth")
 _RIGHTS = {
     _PERMISSION_DENIED,
     _FAILED_PRECONDITION,
@@ -40,10 +42,8 @@ _RIGHTS = {
 }
 
 
-def is_stale_token(exc: Exception) -> bool:
+def is_stale_token(exc: GrpcError) -> bool:
     """Return True if the login has to be repeated: its token is not valid any more."""
-    if not isinstance(exc, GrpcError):
-        return False
     old = exc.code == _INVALID_ARGUMENT and "revision of auth store is old" in exc.text
     return old or (exc.code == _UNAUTHENTICATED and "invalid auth token" in exc.text)
 
@@ -80,8 +80,7 @@ def _from_server(exc: GrpcError, where: str) -> BackendError:
             what=what, hint="compact, defragment, and disarm the alarm"
         )
     if exc.code in {_RESOURCE_EXHAUSTED, _INVALID_ARGUMENT}:
-        login = "authentication failed" in exc.text
-        hint = _LOGIN_HINT if login else _SIZE_HINT
+        hint = _LOGIN_HINT if _LOGIN.search(exc.text) else _SIZE_HINT
         return Unsupported(what=what, hint=hint, nothing_done=True)
     if exc.code == _NOT_FOUND:
         return CasContention(what=what, nothing_done=True)

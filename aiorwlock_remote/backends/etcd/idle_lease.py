@@ -39,8 +39,9 @@ class IdleLease:
             if now >= self._until or self._keys >= MAX_KEYS:
                 use = self._memory / ROTATIONS
                 request = messages.lease_grant(math.ceil(self._memory + use))
-                answer = await self._client.call(messages.LEASE_GRANT, request)
-                self._id = messages.parse_lease_id(answer)
+                self._id = await self._client.call(
+                    messages.LEASE_GRANT, request, messages.parse_lease_id
+                )
                 self._until, self._keys = now + use, 0
             self._keys += 1
             return self._id

@@ -23,7 +23,7 @@ AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 _MOD_REVISION = 2  # of Compare.target
 _DELETED = 1  # of Event.type
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BITS = 63
+_MAX_VARINT_BITS = 63  # of 64: ids have all of them
 
 Fields = Iterator[tuple[int, int | bytes]]
 
@@ -193,6 +193,7 @@ class KeyValue(NamedTuple):
 class RangeResponse(NamedTuple):
     """Keys in order; ``revision``: of the cluster, when they were read."""
 
+    cluster_id: int
     revision: int
     found: tuple[KeyValue, ...]
     more: bool
@@ -231,7 +232,6 @@ class WatchResponse(NamedTuple):
 class StatusResponse(NamedTuple):
     """State of one member. ``leader``: the id of the leader it knows, 0 for none."""
 
-    cluster_id: int = 0
     member_id: int = 0
     version: str = ""
     db_size: int = 0
@@ -242,16 +242,16 @@ class StatusResponse(NamedTuple):
 
 def parse_range(data: bytes) -> RangeResponse:
     """Read a RangeResponse; raise ``ValueError`` if it is damaged, as all of these."""
-    revision, more = 0, False
+    cluster_id, revision, more = 0, 0, False
     found: list[KeyValue] = []
     for number, content in fields(data):
         if number == 1:
-            revision = _revision(_bytes(content))
+            cluster_id, _, revision = _header(_bytes(content))
         elif number == 2:
             found.append(_key_value(_bytes(content)))
         elif number == 3:
             more = bool(content)
-    return RangeResponse(revision, tuple(found), more)
+    return RangeResponse(cluster_id, revision, tuple(found), more)
 
 
 def parse_transaction(data: bytes) -> TxnResponse:
@@ -260,7 +260,7 @@ def parse_transaction(data: bytes) -> TxnResponse:
     found: list[KeyValue] = []
     for number, content in fields(data):
         if number == 1:
-            revision = _revision(_bytes(content))
+            revision = _header(_bytes(content))[2]
         elif number == 2:
             succeeded = bool(content)
         elif number == 3:
@@ -277,7 +277,7 @@ def parse_watch(data: bytes) -> WatchResponse:
     for number, content in fields(data):
         match number:
             case 1:
-                revision = _revision(_bytes(content))
+                revision = _header(_bytes(content))[2]
             case 2:
                 watch_id = _number(content)
             case 3:
@@ -295,13 +295,12 @@ def parse_watch(data: bytes) -> WatchResponse:
 
 def parse_status(data: bytes) -> StatusResponse:
     """Read a StatusResponse of ``Maintenance.Status``."""
-    ids, version, size, leader = (0, 0), "", 0, 0
+    member_id, version, size, leader = 0, "", 0, 0
     learner, errors = False, list[str]()
     for number, content in fields(data):
         match number:
             case 1:
-                header = dict(fields(_bytes(content)))
-                ids = _number(header.get(1, 0)), _number(header.get(2, 0))
+                member_id = _header(_bytes(content))[1]
             case 2:
                 version = _bytes(content).decode(errors="replace")
             case 3:
@@ -314,7 +313,7 @@ def parse_status(data: bytes) -> StatusResponse:
                 learner = bool(content)
             case _:
                 pass
-    return StatusResponse(*ids, version, size, leader, learner, tuple(errors))
+    return StatusResponse(member_id, version, size, leader, learner, tuple(errors))
 
 
 def parse_lease_id(data: bytes) -> int:
@@ -337,8 +336,11 @@ def parse_alarms(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def _revision(header: bytes) -> int:
-    return _number(dict(fields(header)).get(3, 0))
+def _header(data: bytes) -> tuple[int, int, int]:
+    """Return the ids of the cluster and of the member, and the revision."""
+    found = dict(fields(data))
+    cluster_id, member_id, revision = (_number(found.get(n, 0)) for n in (1, 2, 3))
+    return cluster_id, member_id, revision
 
 
 def _key_value(data: bytes) -> KeyValue:

@@ -42,6 +42,8 @@ from aiorwlock_remote.ports import (
 log: logging.Logger = logging.getLogger("aiorwlock_remote.etcd")
 
 KEYS_PER_REQUEST = 500
+SCAN_TIMEOUT = 30.0
+"""Seconds for one page of a list."""
 
 
 class EtcdStore(CasLockStore):
@@ -54,8 +56,9 @@ class EtcdStore(CasLockStore):
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
+    # A poll only keeps the queue entry, by a write that a majority agrees on.
     pace = PollPolicy(
-        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
+        poll_min=3.0, poll_max=4.0, entry_ttl=12.0, claim_window=0.5, sees_ends=True
     )
     # A watch loses nothing while its stream lives; the reads find out whether it does.
     looks = PollIntervals(hinted=1.0)
@@ -88,15 +91,7 @@ class EtcdStore(CasLockStore):
 
     async def open(self) -> None:
         """Find out whether a majority answers, and whether the keys can be read."""
-        start, end = self._options.range_of(None)
-        probe = messages.get_range(start, end, 1, keys_only=True)
-
-        async def opened() -> None:
-            answer = await self._client.call(
-                messages.RANGE, probe, self.settings.connect_timeout
-            )
-            self._client.saw(messages.parse_range(answer).revision)
-
+        opened = partial(self._client.open, self.settings.connect_timeout)
         try:
             await submit(self._loop, opened)
         except BaseException:
@@ -138,10 +133,8 @@ class EtcdStore(CasLockStore):
         halves: dict[Resource, list[KeyValue | None]] = {}
         while more:
             request = messages.get_range(start, end, KEYS_PER_REQUEST, revision)
-            answer = await submit(
-                self._loop, partial(self._client.call, messages.RANGE, request, 30.0)
-            )
-            page = messages.parse_range(answer)
+            ask = *(messages.RANGE, request, messages.parse_range), SCAN_TIMEOUT
+            page = await submit(self._loop, partial(self._client.call, *ask))
             # All pages are of one revision, so that both keys of a resource fit.
             revision, more = revision or page.revision, page.more
             for found in page.found:
