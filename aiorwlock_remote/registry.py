@@ -47,6 +47,8 @@ _BUILT_IN = {
     "valkey+sentinel": _REDIS,
     "valkeys+cluster": _REDIS,
     "valkeys+sentinel": _REDIS,
+    "etcd": "aiorwlock_remote.backends.etcd.store:open_store",
+    "etcds": "aiorwlock_remote.backends.etcd.store:open_store",
     "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",
     "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
@@ -60,6 +62,7 @@ _CHANNELS = {
 # Names of other libraries, for the hint.
 _OTHER_NAMES = {"postgres": "postgresql"}
 _EXTRAS = {
+    "etcds": "etcd",
     "rediss": "redis",
     "unix": "redis",
     "valkey": "redis",

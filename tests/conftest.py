@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.recipes.fix_occupied",
     "tests.servers.fix_cassandra",
     "tests.servers.fix_chromium",
+    "tests.servers.fix_etcd",
     "tests.servers.fix_mariadb",
     "tests.servers.fix_mysql",
     "tests.servers.fix_oracle",

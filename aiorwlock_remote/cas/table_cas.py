@@ -234,7 +234,8 @@ def relative_fences(record: Doorman, before: int) -> Doorman:
     """Return the record with each new permit's fence as the distance from the last.
 
     ``before``: the last fence of the record that is replaced. The server chooses the
-    last fence only when it stores the record.
+    last fence only when it stores the record: ``record.last`` or a higher one, so that
+    each of several new permits has a fence above ``before``.
     """
     if not record.has_permits:
         return record

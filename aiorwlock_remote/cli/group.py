@@ -51,6 +51,7 @@ Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
   mariadb://user:pw@host/db       many hosts; see `rwlock schema mariadb`
   mysql://user:pw@host/db         many hosts; see `rwlock schema mysql`
   cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
+  etcd://host1,host2,host3        many hosts; etcds:// with TLS
   oracle://user:pw@host/service   many hosts; see `rwlock schema oracle`
 """
 

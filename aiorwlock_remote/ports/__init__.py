@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from aiorwlock_remote._util.callback_thread import CallbackThread
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.tls import TLS_OPTIONS, TlsOptions, tls_options_of
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
@@ -29,6 +30,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.renewers import Renewal, RenewerBase, StepRenewer
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEYOND_LOCKS",
+    "TLS_OPTIONS",
     "WAKE_CHANNEL",
     "Address",
     "Backend",
@@ -71,12 +74,15 @@ __all__ = [
     "StepRenewer",
     "StoreBase",
     "StoreSettings",
+    "TlsOptions",
     "WakeCallback",
     "dumps",
     "loads",
+    "log_event",
     "micros",
     "resource_from_key",
     "resource_from_row",
+    "tls_options_of",
     "transition",
 ]
 

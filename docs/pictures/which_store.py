@@ -13,7 +13,8 @@ QUESTIONS = (
     ("Do all processes run on one machine?", "sqlite:///path", "or file:///dir"),
     ("Do you run Redis or Valkey?", "redis://", "wakes waiters"),
     ("Do you run PostgreSQL?", "postgresql://", "wakes waiters"),
-    ("Must it survive the loss of any node?", "cassandra://", "waiters poll"),
+    ("Must it survive any node, and forget nothing?", "etcd://", "wakes waiters"),
+    ("Do you run Cassandra?", "cassandra://", "waiters poll"),
     ("MariaDB, MySQL or Oracle?", "mariadb://, mysql://, oracle://", "waiters poll"),
 )
 """A question, the store if the answer is yes, and a word on it."""

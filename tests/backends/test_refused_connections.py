@@ -17,6 +17,7 @@ from tests.servers.process import IP
 
 URLS = [
     "cassandra://{}/app?local_dc=dc1",
+    "etcd://{}/app",
     "mariadb://me@{}/app",
     "mysql://me@{}/app",
     "oracle://me:password@{}/app",

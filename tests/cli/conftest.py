@@ -13,8 +13,10 @@ from tests.cli.fix_cli import Store
 from tests.conformance.stores.files import PlainFiles
 from tests.conformance.stores.sqlite import PlainSqlite
 from tests.servers.fix_cassandra import Keyspace
+from tests.servers.fix_etcd import SharedEtcd
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_cassandra import PlainCassandra
+from tests.servers.plain_etcd import PlainEtcd
 from tests.servers.plain_oracle import PlainOracle
 
 
@@ -32,6 +34,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         user: OracleUser = request.getfixturevalue("oracle_user")
         make_tables(user)
         return Store(user.at("19c").url, PlainOracle(user.at("19c"), ""))
+    if request.param == "etcd":
+        server: SharedEtcd = request.getfixturevalue("etcd_server")
+        url: str = request.getfixturevalue("etcd_url")
+        folder = f"/{url.rpartition('/')[2]}"
+        return Store(f"{url}?clock_skew=0", PlainEtcd(server, folder, ""))
     keyspace: Keyspace = request.getfixturevalue("keyspace")
     keyspace.visit.rows(statement("schema_pair", options_of(parse(keyspace.url))))
     return Store(f"{keyspace.url}?clock_skew=0", PlainCassandra(keyspace, ""))

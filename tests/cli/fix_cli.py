@@ -32,7 +32,7 @@ HERE = {"break", "ls", "show", "stale", "watch"}
 
 every_store = pytest.mark.parametrize("store", ["sqlite", "cassandra"], indirect=True)
 every_layout = pytest.mark.parametrize(
-    "store", ["sqlite", "files", "cassandra", "oracle"], indirect=True
+    "store", ["sqlite", "files", "cassandra", "etcd", "oracle"], indirect=True
 )
 """For what shows and breaks what is there; to run a command, files are as SQLite."""
 

@@ -90,6 +90,9 @@ def test_a_store_is_examined_whole(store: Store) -> None:
     names = ["latency", "waiting"]
     if store.url.startswith("cassandra:"):
         names += ["version", "paxos", "replicas", "layout", "memory", "commit log"]
+    if store.url.startswith("etcd:"):
+        address = store.url.removeprefix("etcd://").partition("/")[0]
+        names += [f"member {address}", "endpoints", "alarms", "login"]
     if store.url.startswith("file:"):
         names += ["file system", "shared", "sync"]
     if store.url.startswith("oracle:"):

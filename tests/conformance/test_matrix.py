@@ -31,6 +31,7 @@ from tests.conformance.test_cassandra_published import (
 from tests.conformance.test_client import TestClient as Client
 from tests.conformance.test_client import TestClientOfServer as ClientOfServer
 from tests.conformance.test_cluster import TestCluster as Cluster
+from tests.conformance.test_etcd import TestEtcd as Etcd
 from tests.conformance.test_files import TestFiles as Files
 from tests.conformance.test_hinted import (
     TestCutCassandra as CutCassandra,
@@ -121,6 +122,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
     PublishedCassandra: EVERYWHERE - {"Waking"} | {"Process"},
     Cluster: EVERYWHERE | {"Process"},
+    Etcd: EVERYWHERE | {"Process"},
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
@@ -145,7 +147,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on all of these loops.
 TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
-    **dict.fromkeys((Cassandra, Cluster, Files), IN_TURN),
+    **dict.fromkeys((Cassandra, Cluster, Etcd, Files), IN_TURN),
     **dict.fromkeys((Postgresql, PooledPostgresql), IN_TURN),
     Oracle: IN_TURN[::-1],
     **dict.fromkeys((Oracle122, Oracle23, OraclePool), IN_TURN),

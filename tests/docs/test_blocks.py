@@ -9,7 +9,9 @@ import pytest
 
 from tests.docs.fix_blocks import NO_RUN, SET_UP, Page, blocks, run
 from tests.servers.cluster import Cluster
+from tests.servers.etcd import etcdctl_program
 from tests.servers.fix_cassandra import Keyspace
+from tests.servers.fix_etcd import SharedEtcd
 from tests.servers.oracle.client import OracleUser
 from tests.servers.process import IP
 from tests.servers.redis import RedisServer
@@ -23,6 +25,8 @@ REDIS = "redis://localhost/0"
 SENTINELS = "redis+sentinel://sentinel1,sentinel2,sentinel3/mymaster/0"
 NODES = "redis+cluster://node1,node2,node3"
 CASSANDRA = "cassandra://localhost/locks"
+ETCD = "etcd://localhost/app"
+ETCDCTL = "etcdctl "
 SESSION = 'Cluster(["localhost"]).connect("locks")'
 POSTGRESQL = "postgresql://postgres@localhost/postgres"
 MARIADB = "mariadb://app@localhost/app"
@@ -65,6 +69,10 @@ def test_blocks_run(
         servers[CASSANDRA] = keyspace.url
         contact = f'["127.0.0.1"], port={keyspace.node.port}'
         servers[SESSION] = f'Cluster({contact}).connect("{keyspace.name}")'
+    if ETCD in path.read_text("utf-8"):
+        etcd: SharedEtcd = request.getfixturevalue("etcd_server")
+        servers[ETCD] = f"{etcd.url}/app"
+        servers[ETCDCTL] = f"{etcdctl_program()} --endpoints={etcd.address} "
     if POSTGRESQL in path.read_text("utf-8"):
         servers[POSTGRESQL] = url = request.getfixturevalue("tables")
         for_engines = ("postgresql:", "postgresql+asyncpg:")

@@ -168,6 +168,8 @@ STORES = {
     "valkeys+cluster": "RedisStore",
     "valkeys+sentinel": "RedisStore",
     "cassandra": "CassandraStore",
+    "etcd": "EtcdStore",
+    "etcds": "EtcdStore",
     "oracle": "OracleStore",
     "postgresql": "PostgresqlStore",
     "mariadb": "MariadbStore",

@@ -17,6 +17,7 @@ from typing import Any, cast
 import hiredis
 
 from aiorwlock_remote.backends.cassandra import options as cassandra_options
+from aiorwlock_remote.backends.etcd import options as etcd_options
 from aiorwlock_remote.backends.files.record_file import _decode_slot, unpack_record
 from aiorwlock_remote.backends.mariadb import options as mariadb_options
 from aiorwlock_remote.backends.oracle import options as oracle_options
@@ -109,6 +110,7 @@ COMMANDS: tuple[Command, ...] = (
 
 OPTIONS = (
     cassandra_options.options_of,
+    etcd_options.options_of,
     mariadb_options.options_of,
     oracle_options.options_of,
     postgresql_options.options_of,

@@ -123,7 +123,7 @@ async def test_options_of_locks_in_a_url(option: str) -> None:
 
 @pytest.mark.anyio
 async def test_a_scheme_that_is_like_nothing() -> None:
-    with pytest.raises(ConfigurationError, match="known: cassandra, file"):
+    with pytest.raises(ConfigurationError, match="known: cassandra, etcd, etcds, file"):
         await connect("http://host")
 
 

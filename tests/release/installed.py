@@ -21,6 +21,7 @@ MODULES = {
     "cassandra": ("backends.cassandra", "backends.cassandra.store"),
     "cli": ("cli.main", "cli.exporter"),
     "django": ("integrations.django",),
+    "etcd": ("backends.etcd.store",),
     "fastapi": ("integrations.fastapi",),
     "flask": ("integrations.flask",),
     "litestar": ("integrations.litestar",),

@@ -28,6 +28,14 @@ class Certificates:
             "tls-ca-cert-file": str(self.authority),
         }
 
+    def for_etcd(self) -> dict[str, str]:
+        """Options of its command line: TLS at the port for clients."""
+        return {
+            "cert-file": str(self.certificate),
+            "key-file": str(self.key),
+            "trusted-ca-file": str(self.authority),
+        }
+
 
 def make_certificates(folder: Path, names: str = "DNS:localhost") -> Certificates:
     """For a server that is called by ``names`` alone."""

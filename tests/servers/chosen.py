@@ -18,6 +18,7 @@ from tests.servers.roots import Root, root_of
 
 SERVERS = "SERVERS"
 _TELLS = {
+    "etcd": "etcd",
     "java": "java",
     "mariadb": "mariadbd",
     "mysql": "mysqld",
@@ -25,6 +26,7 @@ _TELLS = {
 }
 """The program of each kind that tells its version; Redis' is named as its package."""
 _STARTED_BY = {
+    "etcd": {"etcd_server", "start_etcd", "start_etcd_ring"},
     "java": {"cassandra_node", "cassandra_ring", "start_cassandra"},
     "mariadb": {"mariadb_server", "start_mariadb"},
     "mysql": {"mysql_server", "start_group", "start_mysql"},

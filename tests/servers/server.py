@@ -69,7 +69,7 @@ class Server(ABC):
             self.launch()
             if self._up():
                 return
-            if "Address already in use" not in self.log():
+            if "address already in use" not in self.log().lower():
                 break
         self.close()
         raise self.failure()

@@ -1,0 +1,267 @@
+"""The two keys of a resource as a compare-and-set store.
+
+``/mutex_locks/order,42`` has the published mutex record (``ticket,seconds``) while the
+resource is held, ``/mutex_locks/order,42,doorman`` the doorman as JSON, with fields
+that a doorman has nowhere else:
+
+* ``frame``: the row's own time, in microseconds (``VersionClock``);
+* ``"fence": "mod_revision"`` if the fence of the present phase is the revision at which
+  the key was stored.
+
+A step after which other clients may claim the resource also stores a JSON list of their
+ids under ``/mutex_locks/order,42,claim``, which all that wait watch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from aiorwlock_remote.backends.etcd import messages
+from aiorwlock_remote.backends.etcd.client import Client
+from aiorwlock_remote.backends.etcd.idle_lease import IdleLease
+from aiorwlock_remote.backends.etcd.messages import KeyValue
+from aiorwlock_remote.cas import (
+    CasContention,
+    CasStore,
+    DriverLoop,
+    StepTimes,
+    StoredState,
+    SwapReply,
+    VersionClock,
+    map_pending,
+    relative_fences,
+    submit,
+    with_fence,
+)
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.ports import (
+    Clock,
+    Doorman,
+    MutexRecord,
+    Pending,
+    Resource,
+    dumps,
+    loads,
+)
+
+FRAME, FENCE, MOD_REVISION = "frame", "fence", "mod_revision"
+
+
+class Mark(NamedTuple):
+    """What identifies a version: the revisions of both keys, 0 for one that is absent.
+
+    ``frame`` and ``wall`` say when the doorman was written.
+    """
+
+    doorman: int = 0
+    seat: int = 0
+    frame: int = 0
+    wall: int = 0
+
+
+class Stored(NamedTuple):
+    """Both keys of a resource, None for one that is absent, as they are at a revision
+    of the cluster.
+    """
+
+    seat: KeyValue | None
+    doorman: KeyValue | None
+    revision: int
+
+
+UNUSED = StoredState(None, None, Mark())
+
+
+class EtcdCas(CasStore):
+    """The cluster, as one event loop or thread uses it: a swap is one transaction.
+
+    Invariants, each with the test that fails without it (in ``tests/backends/etcd``):
+
+    * A fence is above all fences before it, although the revisions of the cluster may
+      be lower than one that is stored: keys were copied from another cluster
+      (test_fences.py: test_keys_from_another_cluster).
+    * A state that was seen in one cluster is never swapped in another one that was
+      restored from its snapshot (test_client.py: test_a_restored_cluster_is_refused).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        loop: DriverLoop,
+        clock: Clock,
+        versions: VersionClock,
+        idle_lease: IdleLease,
+    ) -> None:
+        """Create the store.
+
+        Args:
+            client: Used in ``loop`` alone.
+            loop: Runs the client.
+            clock: The local clock.
+            versions: Shared by all such stores of a ``Locks``.
+            idle_lease: The lease with which the doorman of a free resource ends.
+        """
+        super().__init__(clock)
+        self._client = client
+        self._keys_of = client.options.keys_of
+        self._loop = loop
+        self._versions = versions
+        self._idle_lease = idle_lease
+
+    def guess(self) -> StoredState:
+        return UNUSED
+
+    def times(self, state: StoredState) -> StepTimes:
+        mark: Mark = state.mark
+        version = self._version(mark.doorman) if mark.doorman else None
+        return self._versions.times(version, mark.frame, mark.wall, self.local_clock)
+
+    def load(self, resource: Resource) -> Pending[StoredState]:
+        return self._get(resource, serializable=False)
+
+    def peek(self, resource: Resource) -> Pending[StoredState]:
+        """Read what this member knows, without asking the others.
+
+        It knows each change that it has told of in a watch.
+        """
+        return self._get(resource, serializable=True)
+
+    def swap(
+        self,
+        resource: Resource,
+        state: StoredState,
+        record: Doorman,
+        seat: MutexRecord | None,
+        times: StepTimes,
+        wakes: tuple[str, ...] = (),
+    ) -> Pending[SwapReply]:
+        swapped = partial(self._swap, resource, state, record, seat, times, wakes)
+        return submit(self._loop, swapped)
+
+    # ----------------------------------------------------------------------- inside
+
+    def state(self, stored: Stored) -> StoredState:
+        """Return the state that two keys have; raise ``BadRecord``."""
+        seat, doorman, order = stored
+        held = None if seat is None else MutexRecord(_decoded(seat))
+        seat_revision = 0 if seat is None else seat.mod_revision
+        if doorman is None:
+            return StoredState(None, held, Mark(0, seat_revision), order)
+        record = loads(_decoded(doorman))
+        fields = dict(record.extra)
+        frame, fence = fields.pop(FRAME, None), fields.pop(FENCE, None)
+        if type(frame) is not int or fence not in {None, MOD_REVISION}:
+            raise BadRecord(what="the stored record has no time, or an unknown fence")
+        record = replace(record, extra=tuple(fields.items()))
+        revision = doorman.mod_revision
+        if fence is not None:
+            record = with_fence(record, revision)
+        mark = Mark(revision, seat_revision, frame, record.updated)
+        self._versions.read(
+            self._version(revision), frame, record.updated, self.local_clock
+        )
+        return StoredState(record, held, mark, order)
+
+    def _get(self, resource: Resource, *, serializable: bool) -> Pending[StoredState]:
+        read = partial(self._read, resource, serializable=serializable)
+        return map_pending(submit(self._loop, read), self.state)
+
+    async def _read(self, resource: Resource, *, serializable: bool) -> Stored:
+        keys = self._keys_of(resource)[:2]
+        request = messages.transaction([], _gets(keys, serializable=serializable), [])
+        found = await self._client.call(
+            messages.TXN, request, messages.parse_transaction
+        )
+        self._client.saw(found.revision)
+        return _stored_in(found, keys)
+
+    async def _swap(
+        self,
+        resource: Resource,
+        state: StoredState,
+        record: Doorman,
+        seat: MutexRecord | None,
+        times: StepTimes,
+        wakes: tuple[str, ...],
+    ) -> SwapReply:
+        seat_key, key, claim_key = self._keys_of(resource)
+        keys = seat_key, key
+        mark: Mark = state.mark
+        before = 0 if state.record is None else state.record.last
+        if record.updated != times.wall:
+            record = replace(record, updated=times.wall)
+        # The revision will be above ``client.revision``, and is the last fence of this
+        # step (of several permits) only if none of the fences would be too low.
+        reached = record.last <= self._client.revision + 1
+        begins = record.last > before and reached
+        if begins:
+            record = relative_fences(record, before)
+        marks: list[tuple[str, object]] = [(FRAME, times.now)]
+        if begins:
+            marks.append((FENCE, MOD_REVISION))
+        text = dumps(replace(record, extra=(*record.extra, *marks)))
+        # A free resource's doorman ends by itself, much later.
+        busy = record.grants or record.queue or record.upgrader or seat is not None
+        lease = 0 if busy else await self._idle_lease.id()
+        then = [messages.put_operation(messages.put(key, text.encode(), lease))]
+        writes = seat is not None and (
+            state.seat is None or state.seat.value != seat.value
+        )
+        if seat is not None and writes:
+            put = messages.put(seat_key, seat.value.encode())
+            then.append(messages.put_operation(put))
+        elif seat is None and mark.seat:
+            then.append(messages.delete_operation(seat_key))
+        if wakes:
+            # It is of use for a moment, and need not stay for ever.
+            named = json.dumps(wakes).encode()
+            put = messages.put(claim_key, named, lease or await self._idle_lease.id())
+            then.append(messages.put_operation(put))
+        conditions = [
+            messages.compare(key, mark.doorman),
+            messages.compare(seat_key, mark.seat),
+        ]
+        request = messages.transaction(conditions, then, _gets(keys))
+        try:
+            found = await self._client.call(
+                messages.TXN, request, messages.parse_transaction
+            )
+        except CasContention:
+            self._idle_lease.forget()  # somebody has revoked it
+            raise
+        self._client.saw(found.revision)
+        if not found.succeeded:
+            return False, self.state(_stored_in(found, keys))
+        revision = found.revision
+        self._versions.wrote(self._version(revision), times)
+        seat_revision = revision if writes else mark.seat if seat is not None else 0
+        new = Mark(revision, seat_revision, times.now, times.wall)
+        stored = with_fence(record, revision) if begins else record
+        return True, StoredState(stored, seat, new, order=revision)
+
+    def _version(self, revision: int) -> tuple[int, int]:
+        # A cluster that was restored counts anew from an older revision.
+        return self._client.cluster_id, revision
+
+
+def _stored_in(found: messages.TxnResponse, keys: tuple[bytes, bytes]) -> Stored:
+    by_key = {each.key: each for each in found.found}
+    seat, doorman = map(by_key.get, keys)
+    return Stored(seat, doorman, found.revision)
+
+
+def _gets(keys: tuple[bytes, bytes], *, serializable: bool = False) -> list[bytes]:
+    return [
+        messages.get_operation(messages.get(key, serializable=serializable))
+        for key in keys
+    ]
+
+
+def _decoded(found: KeyValue) -> str:
+    try:
+        return found.content.decode()
+    except UnicodeDecodeError as exc:
+        raise BadRecord(what="the stored text is not UTF-8") from exc
