@@ -9,30 +9,23 @@ The page has no authentication of its own: put it behind yours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Unpack
 
 from aiohttp import web
 
 from aiorwlock_remote.integrations.board.site import (
+    BoardArgs,
     BoardRequest,
     BoardResponse,
     BoardSite,
+    ShownLocks,
 )
-from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.connect import Connecting
 
 __all__ = ["board_app"]
 
 
-def board_app(
-    locks: Connecting | Locks | Callable[[], Locks],
-    *,
-    title: str = "",
-    every: float = 1.0,
-    allow_break: bool = False,
-    hosts: Collection[str] = (),
-) -> web.Application:
+def board_app(locks: ShownLocks, **options: Unpack[BoardArgs]) -> web.Application:
     """Return an application for ``app.add_subapp("/locks/", …)``; no I/O yet.
 
     The page has no authentication. The store is scanned only while somebody looks at
@@ -41,19 +34,12 @@ def board_app(
     Args:
         locks: ``connect(…)``, which is opened when somebody looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
-        title: Names the store on the page.
-        every: Seconds from one scan of the store to the next; 0.2 at least.
-        allow_break: Whether the page can end grants.
-        hosts: Names under which the page may be reached, beside localhost and
-            addresses; ``["*"]``: any name, which lets other web sites read the page
-            by DNS rebinding unless your authentication keeps them out.
+        **options: Those of the page; see ``BoardArgs``.
 
     Raises:
         ConfigurationError: An argument is not valid.
     """
-    site = BoardSite(
-        locks, title=title, every=every, allow_break=allow_break, hosts=hosts
-    )
+    site = BoardSite(locks, **options)
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = await site.respond(

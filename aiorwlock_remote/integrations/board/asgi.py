@@ -9,7 +9,7 @@ The page has no authentication of its own: mount it behind yours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from typing import Unpack
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,24 +19,17 @@ from starlette.types import Receive, Scope, Send
 
 from aiorwlock_remote.integrations.board.board import Board
 from aiorwlock_remote.integrations.board.site import (
+    BoardArgs,
     BoardRequest,
     BoardResponse,
     BoardSite,
+    ShownLocks,
 )
-from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.connect import Connecting
 
 __all__ = ["board_app"]
 
 
-def board_app(
-    locks: Connecting | Locks | Callable[[], Locks],
-    *,
-    title: str = "",
-    every: float = 1.0,
-    allow_break: bool = False,
-    hosts: Collection[str] = (),
-) -> Starlette:
+def board_app(locks: ShownLocks, **options: Unpack[BoardArgs]) -> Starlette:
     """Return an ASGI application that shows the locks of a store; no I/O yet.
 
     The page has no authentication. The store is scanned only while somebody looks at
@@ -45,19 +38,12 @@ def board_app(
     Args:
         locks: ``connect(…)``, which is opened when somebody looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
-        title: Names the store on the page.
-        every: Seconds from one scan of the store to the next; 0.2 at least.
-        allow_break: Whether the page can end grants.
-        hosts: Names under which the page may be reached, beside localhost and
-            addresses; ``["*"]``: any name, which lets other web sites read the page
-            by DNS rebinding unless your authentication keeps them out.
+        **options: Those of the page; see ``BoardArgs``.
 
     Raises:
         ConfigurationError: An argument is not valid.
     """
-    return asgi_app(
-        BoardSite(locks, title=title, every=every, allow_break=allow_break, hosts=hosts)
-    )
+    return asgi_app(BoardSite(locks, **options))
 
 
 def asgi_app(site: BoardSite) -> Starlette:

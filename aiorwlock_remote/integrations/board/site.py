@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import cast, final
+from typing import TypedDict, cast, final
 
 from aiorwlock_remote.core.text import plain, quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
@@ -79,23 +79,45 @@ class BoardResponse:
     since: str | None = None
 
 
+class BoardArgs(TypedDict, total=False):
+    """Options of ``board_app``.
+
+    Attributes:
+        title: names the store on the page.
+        every: seconds from one scan of the store to the next; 1 by default, at least
+            0.2.
+        allow_break: whether the page can end grants; False by default.
+        hosts: names under which the page may be reached, beside localhost and
+            addresses; ``["*"]``: any name, which lets other web sites read the page by
+            DNS rebinding unless your authentication keeps them out.
+    """
+
+    title: str
+    every: float
+    allow_break: bool
+    hosts: Collection[str]
+
+
+ShownLocks = Connecting | Locks | Callable[[], Locks]
+"""``connect(…)``, which is opened when somebody looks; or the open ``Locks``, or a
+function that returns it.
+"""
+
+
 @final
 class BoardSite:
     """Answers the requests of one live page."""
 
     def __init__(
         self,
-        store: StoreScanner | Connecting | Locks | Callable[[], Locks],
+        store: StoreScanner | ShownLocks,
         *,
         title: str = "",
         every: float = 1.0,
         allow_break: bool = False,
         hosts: Collection[str] = (),
     ) -> None:
-        """Prepare the page; see ``board_app``.
-
-        ``title``: names the store on the page.
-        """
+        """Prepare the page; the options are those of ``BoardArgs``."""
         if isinstance(hosts, str):
             raise ConfigurationError(what="hosts is a list of names", hint='["name"]')
         self.board: Board = Board(_scanner(store), every=every)
