@@ -163,7 +163,7 @@ class _Side:
             elif not quietly:
                 state.check()
 
-        await end_body(scope, *exc_info, release)
+        await end_body(scope, release, *exc_info)
 
     def __repr__(self) -> str:
         status = "locked" if self.locked else "unlocked"

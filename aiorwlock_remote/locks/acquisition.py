@@ -6,9 +6,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar, final
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import resource_under_prefix
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
 from aiorwlock_remote.locks import tickets
@@ -62,12 +62,8 @@ class SingleEntry:
         self._entered = True
         self._unused = None
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
+        exc = exc_info[1]
         if exc is not None:
             self.left()
 
@@ -118,16 +114,11 @@ class BaseAcquisition(Coroutine[Any, Any, H]):
             self._held = await self._enter()
         return self._held
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         assert self._held is not None
         held, self._held = self._held, None
         self._inside.left()
-        await self._leave(held, exc_type, exc, traceback)
+        await self._leave(held, *exc_info)
 
     def _started(self) -> Coroutine[Any, Any, H]:
         self._inside.used()
@@ -142,13 +133,7 @@ class BaseAcquisition(Coroutine[Any, Any, H]):
         return await self._get()
 
     @abstractmethod
-    async def _leave(
-        self,
-        held: H,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    async def _leave(self, held: H, *exc_info: *ExcInfo) -> None: ...
 
 
 @final
@@ -202,14 +187,8 @@ class Acquisition(BaseAcquisition[Held]):
         state.enter()
         return held
 
-    async def _leave(
-        self,
-        held: Held,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await state_of(held).exit(exc_type, exc, traceback)
+    async def _leave(self, held: Held, *exc_info: *ExcInfo) -> None:
+        await state_of(held).exit(*exc_info)
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

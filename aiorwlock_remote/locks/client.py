@@ -7,9 +7,9 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from types import TracebackType
 from typing import TypeVar, Unpack, final
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.commands import Forced, ForceRelease
 from aiorwlock_remote.core.names import (
     ResourceId,
@@ -387,14 +387,9 @@ class Locks(TicketCalls, RecipeFactories):
     async def __aenter__(self) -> Locks:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         # In a forked child `aclose` raises `Closed`, in place of the block's own error.
-        if exc is not None and self._session.forked:
+        if exc_info[1] is not None and self._session.forked:
             return
         await self.aclose()
 

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 import anyio
 
 from aiorwlock_remote import registry
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote._util.random_ids import discard_random_ids
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import check_prefix
@@ -136,16 +136,11 @@ class Connecting:
             self._locks = await self._open()
         return self._locks
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         assert self._locks is not None
         locks, self._locks = self._locks, None
         self._inside.left()
-        await locks.__aexit__(exc_type, exc, traceback)
+        await locks.__aexit__(*exc_info)
 
     async def _open(self, event_loop: TaskEventLoop | None = None) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, ModeName
@@ -188,12 +188,7 @@ class _Lock:
         self._entered.setdefault(session.loop.current_task(), []).append(held)
         return held
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         task = self._session.loop.current_task()
         mine = self._entered.get(task)
         if not mine:
@@ -201,7 +196,7 @@ class _Lock:
         held = mine.pop()
         if not mine:
             del self._entered[task]
-        await held._state.exit(exc_type, exc, traceback)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a grant of this lock
+        await held._state.exit(*exc_info)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a grant of this lock
 
     def _ask(self, options: Options) -> AcquireRequest:
         return AcquireRequest(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from types import TracebackType
 from typing import Any, final
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
@@ -77,14 +77,9 @@ class Multi:
                 self._stack = stack.pop_all()
         return tuple(got[lock] for lock in self._locks)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         try:
-            await self._stack.__aexit__(exc_type, exc, traceback)
+            await self._stack.__aexit__(*exc_info)
         finally:
             self._inside.left()
 

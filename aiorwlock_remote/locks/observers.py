@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Literal, Protocol, final, runtime_checkable
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import ModeName
@@ -191,12 +191,8 @@ class AttemptObservers:
     def __enter__(self) -> AttemptObservers:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
+        exc = exc_info[1]
         if exc is not None:
             self.failed(exc)
 

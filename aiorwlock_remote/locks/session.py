@@ -8,11 +8,11 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol
 
 import anyio
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
 from aiorwlock_remote.core.mutex_set import SetMember
@@ -264,11 +264,7 @@ class ReleasesBody(Protocol):
 
 
 async def end_body(
-    scope: anyio.CancelScope | None,
-    exc_type: type[BaseException] | None,
-    exc: BaseException | None,
-    traceback: TracebackType | None,
-    release: ReleasesBody,
+    scope: anyio.CancelScope | None, release: ReleasesBody, *exc_info: *ExcInfo
 ) -> bool:
     """Leave the cancel scope of a body that a grant protected, and release the grant.
 
@@ -279,15 +275,15 @@ async def end_body(
     3. the error of the release.
 
     ``scope`` was entered before the body, and a loss cancels it; None: there is none,
-    as no loss is noticed before the release. ``exc_type``, ``exc``
-    and ``traceback`` are the arguments of ``__aexit__``. ``release`` raises the loss or
-    its own error, unless called with ``quietly=True``.
+    as no loss is noticed before the release. ``release`` raises the loss or its own
+    error, unless called with ``quietly=True``. ``exc_info``: that of ``__aexit__``.
 
     Return True if the body ended only because ``scope`` was cancelled, and ``release``
     raised nothing: the caller has to raise an error.
     """
+    exc = exc_info[1]
     try:
-        swallowed = scope is not None and scope.__exit__(exc_type, exc, traceback)
+        swallowed = scope is not None and scope.__exit__(*exc_info)
     except BaseException:  # the rest of an exception group without our cancellation
         await release(quietly=True)
         raise
@@ -403,10 +399,7 @@ class HeldState:
 
     async def exit(
         self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        *,
+        *exc_info: *ExcInfo,
         keep: bool = False,
     ) -> None:
         """Leave the cancel scope of ``enter`` and release the newest grant. An
@@ -420,13 +413,13 @@ class HeldState:
         if self.session.forked:
             # The grant is the parent's. asyncio has no running loop in a child.
             with suppress(RuntimeError):
-                scope.__exit__(exc_type, exc, traceback)
-            if exc is None:
+                scope.__exit__(*exc_info)
+            if exc_info[1] is None:
                 self.session.check()
             return
         grant.unwatch(scope)
         leave = grant.leave_if_lost if keep else grant.leave
-        swallowed = await end_body(scope, exc_type, exc, traceback, leave)
+        swallowed = await end_body(scope, leave, *exc_info)
         # Never True, and typed so: else checkers see a missing `return` in each body.
         assert not swallowed, "a lost grant raised when it was released"
 

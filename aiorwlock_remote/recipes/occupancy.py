@@ -21,7 +21,6 @@ from functools import partial, wraps
 from inspect import iscoroutinefunction
 from itertools import count
 from random import random
-from types import TracebackType
 from typing import Any, TypeVar, cast, final
 
 import anyio
@@ -296,14 +295,8 @@ class OccupyAcquisition(BaseAcquisition["Occupied"]):
     async def _get(self) -> Occupied:
         return await self._occupy()
 
-    async def _leave(
-        self,
-        held: Occupied,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await held.__aexit__(exc_type, exc, traceback)
+    async def _leave(self, held: Occupied, *exc_info: *ExcInfo) -> None:
+        await held.__aexit__(*exc_info)
 
 
 @final
@@ -413,7 +406,7 @@ class Occupied:
 
     async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         self._inside.left()
-        await end_body(None, *exc_info, partial(release_at_exit, self))
+        await end_body(None, partial(release_at_exit, self), *exc_info)
 
     async def _remove(self) -> None:
         try:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import uniform
-from types import TracebackType
 from typing import Literal, TypeVar
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote._util.native import sleep
 from aiorwlock_remote._util.statements import load_statements
 from aiorwlock_remote.core.commands import Command, Release, Renew, Withdraw
@@ -71,12 +71,8 @@ class ErrorMapper:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: *ExcInfo) -> None:
+        exc = exc_info[1]
         if isinstance(exc, sqlite3.Error):
             raise map_error(exc, self._path) from exc
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from types import TracebackType
 from typing import Any, final
 
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.row import RowKey, RowState, RowTable
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.text import check_reason
@@ -256,16 +256,10 @@ class RowAcquisition(BaseAcquisition[RowHeld]):
         state.enter()
         return held
 
-    async def _leave(
-        self,
-        held: RowHeld,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self, held: RowHeld, *exc_info: *ExcInfo) -> None:
         state = state_of(held)
         try:
-            await state.exit(exc_type, exc, traceback)
+            await state.exit(*exc_info)
         finally:
             # Also of a body that failed or was cancelled: an engine has no ``Locks``
             # that waits when it is closed, and if the loop ended before, the row would
