@@ -8,13 +8,31 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.fix_alchemy_rows import AlchemySite
-from tests.recipes.fix_rows import mariadb_site, postgresql_site, sqlite_site
-from tests.recipes.row_basics import RowLockBasics
-from tests.recipes.row_sites import RowSite
-from tests.recipes.row_suite import RowLockSuite
+from tests.recipes.fix_rows import mariadb_site, sqlite_site
+from tests.recipes.row_sites import RowSite, site_of
+from tests.recipes.row_suite import RowLockBasics, RowLockSuite
 
 pytestmark = pytest.mark.anyio
 on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
+
+
+@pytest.fixture
+def mariadb(mariadb_empty: str) -> Iterator[RowSite]:
+    with mariadb_site(mariadb_empty) as site:
+        url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
+        yield AlchemySite(site.plain, url)
+
+
+@pytest.fixture
+def mysql_by_asyncmy(mysql_empty: str) -> Iterator[RowSite]:
+    with mariadb_site(mysql_empty) as site:
+        yield AlchemySite(site.plain, mysql_empty.replace("mysql:", "mysql+asyncmy:"))
+
+
+@pytest.fixture
+def mysql_by_aiomysql(mysql_by_asyncmy: AlchemySite) -> RowSite:
+    url = mysql_by_asyncmy.url.replace("asyncmy", "aiomysql")
+    return AlchemySite(mysql_by_asyncmy.plain, url)
 
 
 @on_asyncio
@@ -31,48 +49,24 @@ class TestSqlite(RowLockSuite):
 
 @on_asyncio
 class TestPostgresql(RowLockSuite):
-    @pytest.fixture
-    def site(self, database: str) -> Iterator[RowSite]:
-        with postgresql_site(database) as site:
-            url = database.replace("postgresql:", "postgresql+asyncpg:")
-            yield AlchemySite(site.plain, url)
+    site = site_of("alchemy_shop")
 
 
 @on_asyncio
 class TestMariadb(RowLockSuite):
-    @pytest.fixture
-    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_empty) as site:
-            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
-            yield AlchemySite(site.plain, url)
+    site = site_of("mariadb")
 
 
 @on_asyncio
 class TestLeasedMariadb(RowLockBasics):
-    @pytest.fixture
-    def site(self, mariadb_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_empty) as site:
-            url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
-            made = AlchemySite(site.plain, url)
-            made.lease = 30.0
-            yield made
+    site = site_of("mariadb", 30.0)
 
 
 @on_asyncio
 class TestMysql(RowLockSuite):
-    @pytest.fixture
-    def site(self, mysql_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mysql_empty) as site:
-            url = mysql_empty.replace("mysql:", "mysql+asyncmy:")
-            yield AlchemySite(site.plain, url)
+    site = site_of("mysql_by_asyncmy")
 
 
 @on_asyncio
 class TestLeasedMysqlByAiomysql(RowLockBasics):
-    @pytest.fixture
-    def site(self, mysql_empty: str) -> Iterator[RowSite]:
-        with mariadb_site(mysql_empty) as site:
-            url = mysql_empty.replace("mysql:", "mysql+aiomysql:")
-            made = AlchemySite(site.plain, url)
-            made.lease = 30.0
-            yield made
+    site = site_of("mysql_by_aiomysql", 30.0)

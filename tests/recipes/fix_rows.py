@@ -24,12 +24,6 @@ from tests.servers.proxy import Proxy
 class LocksSite(RowSite):
     """By ``locks.row_lock``."""
 
-    lease: float | None = None
-
-    def __init__(self, plain: PlainRows, url: str) -> None:
-        super().__init__(plain)
-        self.url = url
-
     async def open(self) -> AsyncIterator[LockOf]:
         async with connect(self.url) as locks:
             yield partial(lock_of, locks, self.lease)

@@ -22,7 +22,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.redis.connections import eventually
-from tests.cas.delayed_schema import is_not_cut_off
+from tests.cas.tables import is_not_cut_off
 from tests.servers.proxy import Proxy
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
