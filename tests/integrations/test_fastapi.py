@@ -13,6 +13,7 @@ import anyio
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Router
@@ -100,6 +101,25 @@ async def test_text_that_is_read_as_text_or_by_the_path_itself() -> None:
         assert (await http.get("/texts/007")).json() == "order/007"
         assert (await http.get("/unread/007")).json() == "order/007"
         assert (await http.get("/numbers/007")).json() == "order/7"
+
+
+class Order(BaseModel):
+    id: int
+
+
+async def test_a_body_that_the_hold_and_the_handler_read() -> None:
+    app = with_locks()
+
+    @app.post("/orders")
+    async def post(
+        order: Order, held: Annotated[Held, hold("order:{body.id:int}")]
+    ) -> list[object]:
+        return [held.resource, order.id]
+
+    async with started(app) as http:
+        for value in (7, "7", "007"):
+            answer = await http.post("/orders", json={"id": value})
+            assert answer.json() == ["order/7", 7]
 
 
 async def test_routers_hold_too() -> None:
