@@ -17,7 +17,7 @@ from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import LOUD, queued, statements, waits
 from tests.servers.fix_postgresql import StartPostgresql
-from tests.servers.plain_postgresql import PlainPostgresql
+from tests.servers.plain import PlainPostgresql
 from tests.servers.postgresql import Postgresql
 
 pytestmark = [
