@@ -32,58 +32,78 @@ pytestmark = [
 ]
 
 
-class Trouble:
-    """The first answer is lost; after that nothing arrives until it is over."""
+LEASE = 600.0
+LEASES = [None, LEASE]
 
-    def __init__(self, carry: Callable[..., Pending[Any]]) -> None:
-        self._carry = carry
-        self.requests = 0
-        self.over = False
-        self.silent = False
-        self.unanswered: list[Pending[Any]] = []
+NOT_SENT = BackendUnavailable(what="not sent", nothing_done=True)
+NO_RIGHT = Unsupported(what="no right", nothing_done=True)
+LOST = BackendUnavailable(what="no answer")
 
-    def carry(self, store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
-        if self.over:
-            return self._carry(store, plan)
+
+@dataclass
+class Fault:
+    """What requests fail with, before they are sent or, if that is lost, afterwards."""
+
+    carry: Callable[..., Pending[Any]]
+    error: BackendError | None = None
+    once: BackendError | None = None
+    """What the next request alone fails with."""
+    requests: int = 0
+    hanging: bool = False
+    hung: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def carried(self, store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
         self.requests += 1
-        if self.requests == 1:
-            return map_pending(self._carry(store, plan), answer_lost)
+        if self.once is LOST:
+            self.once = None
+            return map_pending(self.carry(store, plan), lost)
+        if self.hanging:
+            late: Pending[Any] = Pending()
+            self.hung.append(lambda: late.set_exception(self.error or NOT_SENT))
+            return late
+        if self.error is None:
+            return self.carry(store, plan)
+        if self.error is LOST:
+            return map_pending(self.carry(store, plan), lost)
         failed: Pending[Any] = Pending()
-        self.unanswered.append(failed)
-        if not self.silent:
-            self.fail()
+        failed.set_exception(self.error)
         return failed
 
-    def fail(self, error: BackendError | None = None) -> None:
-        for pending in self.unanswered:
-            not_sent = BackendUnavailable(what="not sent", nothing_done=True)
-            pending.set_exception(error or not_sent)
-        self.unanswered.clear()
+    def is_over(self, error: BackendError | None = None) -> None:
+        """From now on requests arrive; those that hang fail with this error."""
+        self.error, self.hanging = error, False
+        for fail in self.hung:
+            fail()
+        self.error = None
 
 
-def begun(monkeypatch: pytest.MonkeyPatch) -> Trouble:
-    trouble = Trouble(SqliteStore.carry)
+def lost(_: object) -> None:
+    raise LOST
+
+
+@pytest.fixture
+def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Callers wait for one repetition of a release that failed."""
+    fault = Fault(SqliteStore.carry)
 
     def carry(store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
-        return trouble.carry(store, plan)
+        return fault.carried(store, plan)
 
     monkeypatch.setattr(SqliteStore, "carry", carry)
-    return trouble
-
-
-def answer_lost(_: object) -> None:
-    raise BackendUnavailable(what="no answer")
+    monkeypatch.setattr(cleanup, "MAX_RETRIES", 1)
+    return fault
 
 
 @asynccontextmanager
 async def unlucky(
-    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Locks, RowLock, Trouble]]:
+    sqlite: LocksSite, fault: Fault
+) -> AsyncIterator[tuple[Locks, RowLock]]:
     """A row whose next request is unheard; in the end nobody has it."""
     async with connect(sqlite.url) as locks:
-        lock = locks.row_lock("invoices", 1, lease=600)
+        lock = locks.row_lock("invoices", 1, lease=LEASE)
         await lock.look()
-        yield locks, lock, begun(monkeypatch)
+        fault.once, fault.error = LOST, NOT_SENT
+        yield locks, lock
         await eventually(lambda: sqlite.plain.state() == FREE, "given back")
 
 
@@ -128,10 +148,10 @@ async def test_locked_and_not_looked_at(
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_who_stops_trying_gives_back_what_it_may_have(
-    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str, how: str
+    sqlite: LocksSite, fault: Fault, mode: str, how: str
 ) -> None:
     async with (
-        unlucky(sqlite, monkeypatch) as (locks, lock, trouble),
+        unlucky(sqlite, fault) as (locks, lock),
         anyio.create_task_group() as group,
     ):
 
@@ -140,9 +160,9 @@ async def test_who_stops_trying_gives_back_what_it_may_have(
                 await ask(lock, mode)()
 
         group.start_soon(take)
-        await eventually(lambda: trouble.requests > 1, "it tries again")
+        await eventually(times(fault, 2), "it tries again")
         assert sqlite.plain.state() == LOCKED[mode]
-        trouble.over = True
+        fault.is_over()
         if how == "cancelled":
             group.cancel_scope.cancel()
         else:
@@ -151,11 +171,11 @@ async def test_who_stops_trying_gives_back_what_it_may_have(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancelled_under_another_try(
-    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+    sqlite: LocksSite, fault: Fault, mode: str
 ) -> None:
     """That one obtained nothing, but the one before did."""
-    async with unlucky(sqlite, monkeypatch) as (_, lock, trouble):
-        trouble.silent = True
+    async with unlucky(sqlite, fault) as (_, lock):
+        fault.hanging = True
         scope = anyio.CancelScope()
 
         async def take() -> None:
@@ -164,20 +184,19 @@ async def test_cancelled_under_another_try(
 
         async with anyio.create_task_group() as group:
             group.start_soon(take)
-            await eventually(lambda: bool(trouble.unanswered), "it tries again")
+            await eventually(lambda: bool(fault.hung), "it tries again")
             scope.cancel()
             await checkpoint()
-            trouble.over = True
-            trouble.fail()
+            fault.is_over()
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_another_try_that_is_refused(
-    sqlite: LocksSite, monkeypatch: pytest.MonkeyPatch, mode: str
+    sqlite: LocksSite, fault: Fault, mode: str
 ) -> None:
     """Rights were taken away meanwhile, say: what was obtained before is given back."""
-    async with unlucky(sqlite, monkeypatch) as (_, lock, trouble):
-        trouble.silent = True
+    async with unlucky(sqlite, fault) as (_, lock):
+        fault.hanging = True
 
         async def take() -> None:
             with pytest.raises(Unsupported):
@@ -185,63 +204,12 @@ async def test_another_try_that_is_refused(
 
         async with anyio.create_task_group() as group:
             group.start_soon(take)
-            await eventually(lambda: bool(trouble.unanswered), "it tries again")
-            trouble.over = True
-            trouble.fail(Unsupported(what="no rights"))
+            await eventually(lambda: bool(fault.hung), "it tries again")
+            fault.is_over(NO_RIGHT)
 
 
 # ------------------------------------------------------------------------------
 # Row locks that could not be given back, and are, once the database can be reached.
-
-
-LEASE = 600.0
-LEASES = [None, LEASE]
-
-NOT_SENT = BackendUnavailable(what="not sent", nothing_done=True)
-NO_RIGHT = Unsupported(what="no right", nothing_done=True)
-LOST = BackendUnavailable(what="no answer")
-
-
-@dataclass
-class Fault:
-    """What requests fail with, before they are sent or, if that is lost, afterwards."""
-
-    carry: Callable[..., Pending[Any]]
-    error: BackendError | None = None
-    requests: int = 0
-    hanging: bool = False
-    hung: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-
-    def carried(self, store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
-        self.requests += 1
-        if self.hanging:
-            late: Pending[Any] = Pending()
-            self.hung.append(lambda: late.set_exception(self.error or NOT_SENT))
-            return late
-        if self.error is None:
-            return self.carry(store, plan)
-        if self.error is LOST:
-            return map_pending(self.carry(store, plan), lost)
-        failed: Pending[Any] = Pending()
-        failed.set_exception(self.error)
-        return failed
-
-
-def lost(_: object) -> None:
-    raise LOST
-
-
-@pytest.fixture
-def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
-    """Callers wait for one repetition of a release that failed."""
-    fault = Fault(SqliteStore.carry)
-
-    def carry(store: SqliteStore, plan: Plan[Statement, Any]) -> Pending[Any]:
-        return fault.carried(store, plan)
-
-    monkeypatch.setattr(SqliteStore, "carry", carry)
-    monkeypatch.setattr(cleanup, "MAX_RETRIES", 1)
-    return fault
 
 
 async def is_freed(sqlite: LocksSite, key: int = 1) -> None:
