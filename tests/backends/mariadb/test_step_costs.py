@@ -13,7 +13,7 @@ from tests.backends.mariadb.products import foreign_mutexes, waiting
 from tests.cas.tables import ORDER, acquire, opened, orders
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer, connected, run
-from tests.servers.plain_mariadb import PlainMariadb
+from tests.servers.plain import PlainMariadb
 
 pytestmark = [
     pytest.mark.anyio,
