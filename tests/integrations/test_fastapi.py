@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Router
-from starlette.types import Message, Scope
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
@@ -257,30 +256,6 @@ async def test_a_websocket_holds_too() -> None:
         assert await call("/orders/x") == [1008]
 
 
-async def test_a_websocket_gets_the_locks_themselves() -> None:
-    app = with_locks()
-
-    @app.websocket("/orders")
-    async def talk(ws: WebSocket, locks: LocksDep) -> None:
-        assert get_locks(ws) is locks is get_locks(app)
-        async with locks.mutex("order", 7) as held:
-            await ws.accept()
-            await ws.send_text(held.resource)
-
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope: Scope = {"type": "websocket", "path": "/orders", "headers": []}
-    async with started(app):
-        await app({**scope, "query_string": b"", "subprotocols": []}, receive, send)
-    assert [message.get("text") for message in sent] == [None, "order/7"]
-
-
 @pytest.mark.parametrize("state", ["before", "open", "closed"])
 async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
     """Its client learns that it is not at its end."""
@@ -288,6 +263,7 @@ async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
 
     @app.websocket("/orders")
     async def talk(ws: WebSocket, locks: LocksDep) -> None:
+        assert get_locks(ws) is locks is get_locks(app)
         if state != "before":
             await ws.accept()
         try:

@@ -52,10 +52,6 @@ def app(store: FaultyMemory) -> Iterator[Flask]:
     app.extensions["aiorwlock_remote"].close()
 
 
-def test_a_view_with_a_parameter(app: Flask) -> None:
-    assert app.test_client().post("/orders/007").text == "order/7 7"
-
-
 @pytest.mark.parametrize("query", ["id=\x80", "\xff"])
 def test_a_query_that_is_not_utf8(app: Flask, query: str) -> None:
     """Werkzeug cannot read any part of it; a hold of the path does not need one."""
