@@ -39,7 +39,8 @@ def lock_of(
 def sqlite_site(folder: Path) -> Iterator[LocksSite]:
     """The table is in the application's own file."""
     path = folder / "shop.db"
-    with PlainRows.at(partial(sqlite3.connect, path, timeout=20), "?") as plain:
+    connecting = partial(sqlite3.connect, path, timeout=20, check_same_thread=False)
+    with PlainRows.at(connecting, "?") as plain:
         plain.make()
         yield LocksSite(plain, f"sqlite:///{folder}/locks.db?rows={path}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from aiorwlock_remote import LockLost, LockTimeout, NotOwner, WouldDeadlock
@@ -189,7 +190,9 @@ class RowLockSuite(RowLockBasics):
             group.start_soon(wait)
             await anyio.sleep(0.1)
             assert not entered.is_set()
-            site.plain.step("WUnlock")
+            # In a thread: a look of ours may lock the row, and ends only when this loop
+            # goes on.
+            await anyio.to_thread.run_sync(site.plain.step, "WUnlock")
             await entered.wait()
         assert site.plain.state() == FREE
 
