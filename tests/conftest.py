@@ -82,7 +82,7 @@ def renewed_often(monkeypatch: pytest.MonkeyPatch) -> None:
 #: Left out of `nox -s fast` beside what is marked slow: real processes, and axes that
 #: seldom tell more than the ones that stay (every store and both libraries).
 SLOW = (
-    "tests/backends/oracle/test_block_grammar.py",
+    "tests/backends/oracle/test_grammar.py",
     "tests/backends/postgresql/test_startup_errors.py",
     "tests/backends/redis/test_client.py",
     "tests/backends/redis/test_client_errors.py",
@@ -164,10 +164,7 @@ SLOW = (
     "tests/recipes/test_set_faults.py",
     "tests/recipes/test_set_foreign_programs.py",
     "tests/recipes/test_set_limits.py",
-    "tests/recipes/test_set_lost_grants.py",
-    "tests/recipes/test_set_lost_replies.py",
     "tests/recipes/test_set_random_histories.py",
-    "tests/recipes/test_set_replicas.py",
     "tests/recipes/test_set_rwlock_",
     "tests/runtime/test_controls.py",
     "tests/runtime/test_conversion.py::test_a_thousand_random_sequences",

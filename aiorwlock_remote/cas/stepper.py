@@ -94,7 +94,7 @@ class CommandQueue:
 
     def settle(self, state: StoredState) -> None:
         # No lost swap can be carried out any more. A ticket that is not in the record
-        # was not granted by one, and its next grant is a new one (test_lost_swaps.py:
+        # was not granted by one, and its next grant is a new one (test_stepper.py:
         # test_a_grant_is_no_older_for_a_request_that_came_to_nothing).
         if self.unsure:
             grants = () if state.record is None else state.record.grants
@@ -133,17 +133,17 @@ class CasStepper:
       test_a_refused_step_goes_on_from_what_it_was_told).
     * A swap whose answer was lost may be carried out at any later time, as long as its
       start version is stored. Before any further command is answered, the stepper has
-      seen that this version is gone, or has swapped it away (test_lost_swaps.py:
+      seen that this version is gone, or has swapped it away (test_stepper.py:
       test_a_lost_swap_from_a_version_is_burnt_before_an_answer).
     * A resource with a lost swap stays in the cache: no other object knows that the
       swap may still happen (test_cache_bounds.py: test_what_is_lost_is_not_forgotten).
     * An error says ``nothing_done`` only if no swap of its command was carried out or
-      still can be (test_lost_swaps.py:
+      still can be (test_stepper.py:
       test_what_may_be_done_is_never_said_to_be_undone).
     * A grant of a request whose answer was lost counts as old as that request
-      (test_lost_swaps.py: test_a_grant_that_seemed_lost_is_as_old_as_its_request).
+      (test_stepper.py: test_a_grant_that_seemed_lost_is_as_old_as_its_request).
     * A release whose swap may have been carried out is not repeated: its second reply
-      would be "not held" (test_lost_swaps.py:
+      would be "not held" (test_stepper.py:
       test_a_release_that_may_be_done_is_not_repeated).
     * An unexpected exception fails one command, and the next command is begun
       (test_stepper.py: test_a_defect_is_told_and_the_next_one_has_its_turn).

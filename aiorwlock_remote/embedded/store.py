@@ -160,7 +160,7 @@ class ConnectionRenewer(RenewerBase):
     ) -> Sequence[Grant | NotHeld | Exception]:
         # Only for a moment: the keeper learns that the other leases were renewed when
         # the whole batch is done, and they must not run out meanwhile
-        # (test_locked_record.py: test_renewals_of_a_batch_do_not_wait_for_one).
+        # (test_mutex_file.py: test_renewals_of_a_batch_do_not_wait_for_one).
         timeout = min(timeout, BUSY_TIMEOUT)
         until = self._clock.now() + min(timeout, KEPT_TIMEOUT)
         if not self._open:

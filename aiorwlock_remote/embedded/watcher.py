@@ -211,7 +211,7 @@ class ChangeWatcher:
             try:
                 seen = self._connection.look(resource)
             except KeptLocked:
-                # The other resources must not wait for this one (test_locked_record.py:
+                # The other resources must not wait for this one (test_mutex_file.py:
                 # test_unrelated_locks_go_on).
                 self._kept.add(resource)
                 continue

@@ -108,9 +108,9 @@ class Worker:
       test_a_command_does_not_overtake_one_that_was_put_back).
     * A record that another process keeps locked (a shell script under ``flock``, a
       stopped process, a silent lock service) delays the jobs of no other resource
-      (test_locked_record.py: test_unrelated_locks_go_on).
+      (test_mutex_file.py: test_unrelated_locks_go_on).
     * A job waits at most ``BUSY_TIMEOUT`` seconds for a locked record
-      (test_locked_record.py: test_a_request_is_bounded_and_names_the_file).
+      (test_mutex_file.py: test_a_request_is_bounded_and_names_the_file).
     * A renewal that is under way goes before the next batch, where both need one lock
       (tests/embedded/test_renewals_first.py:
       test_a_step_waits_for_the_renewal_that_has_begun).

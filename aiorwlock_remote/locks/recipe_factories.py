@@ -104,7 +104,7 @@ class RecipeFactories:
         what = f"mutex set {quoted(name)}"
         store = self._store(Capability.MUTEX_SETS, what, _REDIS)
         # It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all
-        # tasks of a process share one queue for a set (test_set_idle_cost.py).
+        # tasks of a process share one queue for a set (test_set_costs.py).
         acquirer = self._acquirers.get((name, revalidate_seconds))
         if acquirer is None:
             members, client = partial(store.members, name), self._session.client

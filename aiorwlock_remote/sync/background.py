@@ -89,7 +89,7 @@ class ThreadsEventLoop(AsyncioEventLoop):
 class Background:
     """The event loop of this process, in a thread of its own, for calls of all threads.
 
-    Invariants (tests/sync/test_interrupts.py, test_fork.py, test_exit.py):
+    Invariants (tests/sync/test_interrupts.py, test_exit.py):
 
     - A call that is interrupted is cancelled in the loop. Its result, if it has one
       already, is dropped there, and a grant that is dropped is given back.

@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.core.commands import Granted, Release, Released
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from tests.cas.open_stores import ORDER, acquire, orders
+from tests.cas.tables import ORDER, acquire, orders
 
 
 def grow(connection: SqliteConnection, pages: int) -> None:

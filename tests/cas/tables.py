@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections.abc import Callable
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
+import anyio
+import pytest
+
+from aiorwlock_remote._util import purge
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas.driver import store
+from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
-from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.commands import Acquire, Claim, Granted
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import MICROS, micros
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.registry import find
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.backends.redis.connections import eventually
+from tests.servers.proxy import Proxy
 
 Delay = Callable[[], float]
 
@@ -124,3 +142,92 @@ class Link:
 
         self._world.after(self._delay(), arrive)
         return pending
+
+
+# ------- Doormen that nobody uses any more, in a database: what its tests share
+
+
+Left = Callable[[], list[int]]
+"""The numbers of the orders whose rows there are, in order."""
+
+
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step already begins with it, and nobody rests in between."""
+    monkeypatch.setattr(store, "PURGE_EVERY", 1)
+    monkeypatch.setattr(purge, "choice", min)
+    monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0.001)
+
+
+async def goes_by_keys(url: str, left: Left, use: Callable[[int], None]) -> None:
+    """Portions of three of all there are: the orders 1 to 8, which are old."""
+    async with opened(url) as store:
+        assert isinstance(await store.step(orders(3)[2], acquire("t")), Granted)
+        use(5)
+        last = await store.forget(99)
+        assert (last, left()) == (("order", 3), [2, 4, 5, 6, 7, 8])
+        last = await store.forget(99, ("order", 3))
+        assert (last, left()) == (("order", 6), [2, 5, 7, 8])
+        last = await store.forget(99, ("order", 6))
+        assert (last, left()) == (("order", 8), [2, 5])
+        assert await store.forget(99, ("order", 8)) is None
+        assert await store.forget(99, ("zebra", 0)) is None
+        assert await store.forget(99) == ("order", 5)
+        assert left() == [2, 5]
+
+
+async def forgets_all(url: str, left: Left) -> None:
+    """A step begins it; what it had to do before does not matter."""
+    async with opened(url) as store:
+        assert isinstance(await store.step(orders(1)[0], acquire("t")), Granted)
+        await eventually(lambda: left() == [0], "all but the one in use")
+
+
+# ------------------ Stores as ``connect`` opens them, without the runtime above
+
+
+ORDER = resource("order", 42)
+LEASE = micros(30)
+
+
+@asynccontextmanager
+async def opened(url: str, client_id: str = "") -> AsyncIterator[TableStore]:
+    """A store that wakes nobody, closed in time afterwards."""
+    settings = StoreSettings(client_id=client_id or secrets.token_hex(8))
+    host = current_event_loop()
+    address = parse(url)
+    store = await find(address.scheme)(address, host, lambda *_: None, settings)
+    assert isinstance(store, TableStore)
+    try:
+        yield store
+    finally:
+        with anyio.fail_after(30, shield=True):
+            await store.aclose()
+
+
+def acquire(ticket: str, mode: Mode = Mode.WRITE, lease: int | None = LEASE) -> Acquire:
+    """One try."""
+    return Acquire((Claim(ticket, lease),), mode)
+
+
+def orders(count: int) -> list[Resource]:
+    """So many names."""
+    return [resource("order", number) for number in range(count)]
+
+
+# ------------- Making the tables through a proxy that holds back what was asked
+
+
+async def is_not_cut_off(make: Callable[[], Awaitable[None]], proxy: Proxy) -> None:
+    """Whoever is cancelled waits for the answer, and the one connection is well."""
+    await make()
+    proxy.hold()
+    making = asyncio.ensure_future(make())
+    await eventually(lambda: proxy.held > 0, "asked")
+    making.cancel()
+    done, _ = await asyncio.wait({making}, timeout=0.1)
+    assert not done
+    proxy.let_go()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    await make()
+    assert proxy.connections == 1

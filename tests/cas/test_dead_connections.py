@@ -16,7 +16,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.mariadb.products import kill, sessions
-from tests.backends.postgresql.test_external_pool import lent
+from tests.backends.postgresql.test_engines import lent
 
 pytestmark = [
     pytest.mark.asyncio,

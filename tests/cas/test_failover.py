@@ -19,9 +19,7 @@ from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.timing import MICROS
 from tests.backends.oracle.programs import make_tables
 from tests.servers.oracle.client import OracleUser
-from tests.servers.plain_mariadb import PlainMariadb
-from tests.servers.plain_oracle import PlainOracle
-from tests.servers.plain_postgresql import PlainPostgresql
+from tests.servers.plain import PlainMariadb, PlainOracle, PlainPostgresql
 from tests.servers.plain_seats import PlainSeats
 from tests.servers.real_oracle import real_oracle
 

@@ -15,9 +15,9 @@ from tests.conformance.stores.sqlite import PlainSqlite
 from tests.servers.fix_cassandra import Keyspace
 from tests.servers.fix_etcd import SharedEtcd
 from tests.servers.oracle.client import OracleUser
+from tests.servers.plain import PlainOracle
 from tests.servers.plain_cassandra import PlainCassandra
 from tests.servers.plain_etcd import PlainEtcd
-from tests.servers.plain_oracle import PlainOracle
 
 
 @pytest.fixture

@@ -13,19 +13,9 @@ from aiorwlock_remote.testing.history import Event, Granted
 from tests.faults import kills
 from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
-from tests.servers.redis import RedisServer
 
 LEASE = 1.0
 NAMES = ("w0", "w1", "w2", "w3")
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh store."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/locks.db"
-    server: RedisServer = request.getfixturevalue("fresh_redis")
-    return server.url
 
 
 def store_of(url: str) -> str:

@@ -13,20 +13,10 @@ from aiorwlock_remote.testing.history import Event, Granted, Refused
 from tests.faults.several import LOCKS, TYPE
 from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
 LOOPS = ("asyncio", "trio", "asyncio", "trio")
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh store."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/locks.db"
-    server: RedisServer = request.getfixturevalue("fresh_redis")
-    return server.url
 
 
 async def held(url: str) -> list[str]:

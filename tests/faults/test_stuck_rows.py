@@ -16,9 +16,7 @@ from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from tests.backends.oracle.programs import make_tables
 from tests.renewals import renewed
 from tests.servers.oracle.client import OracleUser
-from tests.servers.plain_mariadb import PlainMariadb
-from tests.servers.plain_oracle import PlainOracle
-from tests.servers.plain_postgresql import PlainPostgresql
+from tests.servers.plain import PlainMariadb, PlainOracle, PlainPostgresql
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

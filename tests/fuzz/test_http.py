@@ -4,52 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import string
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
 from wsgiref.util import setup_testing_defaults
 
-import litestar
 import pytest
-from aiohttp import web
-from django.core.asgi import get_asgi_application
-from django.core.wsgi import get_wsgi_application
-from django.http import HttpRequest, HttpResponse
-from django.test import override_settings
-from django.urls import path as django_path
-from fastapi import FastAPI
-from flask import Flask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 from starlette.types import Message
 
-from aiorwlock_remote import Held, Mutex, connect, sync
-from aiorwlock_remote.integrations import aiohttp as of_aiohttp
-from aiorwlock_remote.integrations import fastapi as of_fastapi
-from aiorwlock_remote.integrations import flask as of_flask
-from aiorwlock_remote.integrations import litestar as of_litestar
-from aiorwlock_remote.integrations import starlette as of_starlette
+from aiorwlock_remote import Held, Mutex, connect
 from aiorwlock_remote.integrations.board import guard
 from aiorwlock_remote.integrations.board.asgi import asgi_app
 from aiorwlock_remote.integrations.board.site import BoardSite
-from aiorwlock_remote.integrations.django import views as of_django
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.fuzz.hostile import HOSTILE
 from tests.integrations.asgi_connection import scope_of
-from tests.integrations.guests import serve_aiohttp
-from tests.recipes.django_settings import configure
-
-configure()
+from tests.integrations.web_apps import APPS
+from tests.integrations.web_apps import running as running_app
 
 EXAMPLES = 60
 BUSY = "order", "7"
@@ -59,163 +37,6 @@ DOCUMENTED = REDIRECTED | {
     *(200, 304, 400, 403, 404, 405, 411, 412, 413, 415, 421, 422, 423)
 }
 """None of them says that the server has failed, nor that the store has."""
-
-GET_AND_POST = ["GET", "POST"]
-TEMPLATES = {
-    "/path/{id}": "order:{id}",
-    "/number/{id}": "order:{id:int}",
-    "/query": "order:{query.id:int}",
-    "/body": "order:{body.id:int}",
-}
-"""Each integration has a handler for each, and ``/fence``, which reads the header."""
-
-
-def starlette_app(memory: FaultyMemory) -> Starlette:
-    def route(path: str, template: str) -> Route:
-        @of_starlette.hold(template, timeout=0)
-        async def answer(request: Request) -> Response:
-            return PlainTextResponse(of_starlette.get_held(request).resource)
-
-        return Route(path, answer, methods=GET_AND_POST)
-
-    async def fenced(request: Request) -> Response:
-        return PlainTextResponse(str(of_starlette.get_fence(request)))
-
-    routes = [route(*each) for each in TEMPLATES.items()]
-    app = Starlette(routes=[*routes, Route("/fence", fenced, methods=GET_AND_POST)])
-    of_starlette.add_locks(app, connect(memory))
-    return app
-
-
-def fastapi_app(memory: FaultyMemory) -> FastAPI:
-    app = FastAPI()
-    of_fastapi.add_locks(app, connect(memory))
-
-    def route(path: str, template: str) -> None:
-        async def answer(held: Held) -> str:
-            return held.resource
-
-        dependency = of_fastapi.hold(template, timeout=0)
-        answer.__annotations__["held"] = Annotated[Held, dependency]
-        app.api_route(path, methods=GET_AND_POST)(answer)
-
-    for path, template in TEMPLATES.items():
-        route(path, template)
-
-    @app.api_route("/fence", methods=GET_AND_POST)
-    async def fenced(fence: of_fastapi.FenceDep) -> int:
-        return fence
-
-    return app
-
-
-AnyRequest = litestar.Request[Any, Any, Any]
-
-
-def litestar_app(memory: FaultyMemory) -> litestar.Litestar:
-    def route(path: str, handler: Any) -> Any:  # noqa: ANN401 - Litestar's
-        typed = path.replace("}", ":str}")
-        methods: Any = GET_AND_POST
-        return litestar.route(typed, http_method=methods, status_code=200)(handler)
-
-    def holding(path: str, template: str) -> Any:  # noqa: ANN401
-        @of_litestar.hold(template, timeout=0)
-        async def answer(request: AnyRequest) -> str:
-            return of_litestar.get_held(request).resource
-
-        return route(path, answer)
-
-    async def fenced(request: AnyRequest) -> str:
-        return str(of_litestar.get_fence(request))
-
-    return litestar.Litestar(
-        [*(holding(*each) for each in TEMPLATES.items()), route("/fence", fenced)],
-        plugins=[of_litestar.add_locks(connect(memory))],
-        openapi_config=None,
-        logging_config=None,
-    )
-
-
-def aiohttp_app(memory: FaultyMemory) -> web.Application:
-    app = web.Application()
-    of_aiohttp.add_locks(app, connect(memory))
-
-    def route(path: str, template: str) -> None:
-        @of_aiohttp.hold(template, timeout=0)
-        async def answer(request: web.Request) -> web.Response:
-            return web.Response(text=of_aiohttp.get_held(request).resource)
-
-        for method in GET_AND_POST:
-            app.router.add_route(method, path, answer)
-
-    async def fenced(request: web.Request) -> web.Response:
-        return web.Response(text=str(of_aiohttp.get_fence(request)))
-
-    for each in TEMPLATES.items():
-        route(*each)
-    for method in GET_AND_POST:
-        app.router.add_route(method, "/fence", fenced)
-    return app
-
-
-def angled(path: str) -> str:
-    """Return the path as Flask and Django write it."""
-    return path.replace("{", "<").replace("}", ">")
-
-
-def flask_app(memory: FaultyMemory) -> Flask:
-    app = Flask(__name__)
-    # So that a failure of this test shows the error, and not only a 500.
-    app.config["PROPAGATE_EXCEPTIONS"] = True
-    of_flask.add_locks(app, lambda: sync.connect(memory))
-
-    def route(path: str, template: str) -> None:
-        @of_flask.hold(template, timeout=0)
-        def answer(**_: str) -> str:
-            return of_flask.get_held().resource
-
-        app.add_url_rule(angled(path), path, answer, methods=GET_AND_POST)
-
-    for each in TEMPLATES.items():
-        route(*each)
-
-    @app.route("/fence", methods=GET_AND_POST)
-    def fenced() -> str:
-        return str(of_flask.get_fence())
-
-    return app
-
-
-def django_urls(*, with_async: bool) -> tuple[Any, ...]:
-    def route(path: str, template: str) -> Any:  # noqa: ANN401 - of Django
-        holding = of_django.hold(template, timeout=0)
-
-        @holding
-        def answer(request: HttpRequest, **_: str) -> HttpResponse:
-            return HttpResponse(of_django.get_held(request).resource)
-
-        @holding
-        async def answer_async(request: HttpRequest, **_: str) -> HttpResponse:
-            return HttpResponse(of_django.get_held(request).resource)
-
-        view: Any = answer_async if with_async else answer
-        return django_path(angled(path).removeprefix("/"), view)
-
-    def fenced(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(str(of_django.get_fence(request)))
-
-    routes = (route(*each) for each in TEMPLATES.items())
-    return *routes, django_path("fence", fenced)
-
-
-def django_settings(memory: FaultyMemory, *, with_async: bool) -> override_settings:
-    return override_settings(
-        AIORWLOCK_REMOTE={"store": memory},
-        DEBUG_PROPAGATE_EXCEPTIONS=True,
-        MIDDLEWARE=[f"{of_django.__name__}.LockErrorMiddleware"],
-        ROOT_URLCONF=django_urls(with_async=with_async),
-    )
-
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -337,61 +158,6 @@ USUAL: Headers = (
 
 
 @asynccontextmanager
-async def started(app: Any) -> AsyncIterator[Ask]:  # noqa: ANN401
-    """Run the lifespan of an ASGI application, as its server does."""
-    events: asyncio.Queue[Message] = asyncio.Queue()
-    answers: asyncio.Queue[Message] = asyncio.Queue()
-    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
-    running = asyncio.create_task(app(scope, events.get, answers.put))
-    await events.put({"type": "lifespan.startup"})
-    assert (await answers.get())["type"] == "lifespan.startup.complete"
-    yield partial(ask_asgi, app)
-    await events.put({"type": "lifespan.shutdown"})
-    await running
-
-
-def starlette_site(memory: FaultyMemory) -> AbstractAsyncContextManager[Ask]:
-    return started(starlette_app(memory))
-
-
-def fastapi_site(memory: FaultyMemory) -> AbstractAsyncContextManager[Ask]:
-    return started(fastapi_app(memory))
-
-
-def litestar_site(memory: FaultyMemory) -> AbstractAsyncContextManager[Ask]:
-    return started(litestar_app(memory))
-
-
-@asynccontextmanager
-async def django_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
-    with django_settings(memory, with_async=True):
-        application: Any = get_asgi_application()
-        async with started(of_django.add_locks(application)) as ask:
-            yield lambda sent: ask(framed(sent))
-
-
-@asynccontextmanager
-async def django_wsgi_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
-    with django_settings(memory, with_async=False):
-        yield partial(ask_wsgi, get_wsgi_application())
-
-
-@asynccontextmanager
-async def flask_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
-    app = flask_app(memory)
-    yield partial(ask_wsgi, app)
-    await asyncio.to_thread(app.extensions["aiorwlock_remote"].close)
-
-
-@asynccontextmanager
-async def aiohttp_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        async with serve_aiohttp(aiohttp_app(memory), sock):
-            yield partial(ask_aiohttp, sock.getsockname()[1])
-
-
-@asynccontextmanager
 async def board_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
     site = BoardSite(connect(memory), every=60.0, allow_break=True)
     token = guard.TOKEN_HEADER.encode(), site._token.encode()
@@ -406,16 +172,20 @@ async def board_site(memory: FaultyMemory) -> AsyncIterator[Ask]:
     await site.board.aclose()
 
 
-SITES = {
-    "starlette": starlette_site,
-    "fastapi": fastapi_site,
-    "litestar": litestar_site,
-    "django": django_site,
-    "django-wsgi": django_wsgi_site,
-    "flask": flask_site,
-    "aiohttp": aiohttp_site,
-}
-each_site = pytest.mark.parametrize("site", SITES, indirect=True)
+@asynccontextmanager
+async def web_site(kind: str, memory: FaultyMemory) -> AsyncIterator[Ask]:
+    async with running_app(kind, memory, timeout=0) as app:
+        if app.speaks == "http":
+            yield partial(ask_aiohttp, app.port)
+        elif app.speaks == "wsgi":
+            yield partial(ask_wsgi, app.app)
+        elif kind == "django":
+            yield lambda sent: ask_asgi(app.app, framed(sent))
+        else:
+            yield partial(ask_asgi, app.app)
+
+
+each_site = pytest.mark.parametrize("site", APPS, indirect=True)
 
 
 class Site:
@@ -448,8 +218,8 @@ class Site:
 @asynccontextmanager
 async def running(kind: str) -> AsyncIterator[tuple[Ask, Held, Mutex]]:
     memory = FaultyMemory()
-    make = {**SITES, "board": board_site}[kind]
-    async with connect(memory) as others, make(memory) as ask:
+    site = board_site(memory) if kind == "board" else web_site(kind, memory)
+    async with connect(memory) as others, site as ask:
         lock = others.mutex(*BUSY)
         # Not `async with`: the fixture enters and exits in two tasks.
         held = await lock.acquire(lease=600)
@@ -518,7 +288,7 @@ bodies = (
 )
 
 
-@pytest.mark.parametrize("site", [*SITES, "board"], indirect=True)
+@pytest.mark.parametrize("site", [*APPS, "board"], indirect=True)
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     path=paths,

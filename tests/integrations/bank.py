@@ -27,6 +27,8 @@ class Bank:
         self.locks: Locks | None = None
         self.held: Held | None = None
         self.at_commit: Callable[[], Awaitable[object]] = self.rival_seen
+        self.looked: list[bool] = []
+        """What ``look`` has found: whether nobody held account 7."""
 
     async def rival_seen(self) -> None:
         if self.committing.is_set():
@@ -48,6 +50,9 @@ class Bank:
         """Whether nobody holds account 7."""
         assert self.locks is not None
         return not (await self.locks.mutex("account", 7).info()).locked
+
+    async def look(self) -> None:
+        self.looked.append(await self.free())
 
     async def two_pay(self, pay: Callable[[], Coroutine[Any, Any, int]]) -> None:
         """Let a second request begin while the first one commits."""

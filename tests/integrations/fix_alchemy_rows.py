@@ -13,7 +13,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import RowLeaseColumns, row_lock
 from aiorwlock_remote.recipes import RowLock
 from tests.recipes.row_sites import LockOf, RowSite
-from tests.servers.plain_rows import PlainRows
 
 
 class Base(DeclarativeBase):
@@ -31,12 +30,6 @@ class Invoice(RowLeaseColumns, Base):
 
 class AlchemySite(RowSite):
     """By ``row_lock(engine, Invoice, …)``."""
-
-    lease: float | None = None
-
-    def __init__(self, plain: PlainRows, url: str) -> None:
-        super().__init__(plain)
-        self.url = url
 
     async def open(self) -> AsyncIterator[LockOf]:
         engine = create_async_engine(self.url)

@@ -12,7 +12,6 @@ from aiorwlock_remote.integrations.django.row_lock import RowLeaseFields, row_lo
 from aiorwlock_remote.recipes import RowLock
 from tests.recipes.occupied_django import close, database
 from tests.recipes.row_sites import LockOf, RowSite
-from tests.servers.plain_rows import PlainRows
 
 
 class Invoice(RowLeaseFields):
@@ -38,12 +37,6 @@ OTHERS = {table: other_model(table) for table in ("nowhere", "bare", "odd")}
 
 class DjangoSite(RowSite):
     """By ``row_lock(Invoice, …)``."""
-
-    lease: float | None = None
-
-    def __init__(self, plain: PlainRows, url: str) -> None:
-        super().__init__(plain)
-        self.url = url
 
     async def open(self) -> AsyncIterator[LockOf]:
         alias = database(self.url)

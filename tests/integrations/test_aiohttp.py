@@ -287,3 +287,32 @@ async def test_a_websocket_whose_lock_is_lost(ends: str) -> None:
         async with session.ws_connect(url) as ws:
             assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
             assert ws.close_code == (1013 if ends == "by itself" else 4000)
+
+
+async def test_a_charset_that_names_another_lock() -> None:
+    """``request.json()`` of aiohttp decodes as the client says, others do not.
+
+    In UTF-7, ``+AGk-d`` is ``id``, and of two members the last one counts.
+    """
+
+    @hold("order:{body.id:int}")
+    async def post(request: web.Request) -> web.Response:
+        read = (await request.json())["id"]
+        return web.json_response([get_held(request).resource, int(read)])
+
+    app = with_locks()
+    app.router.add_post("/eu", post)
+    kind = "content-type"
+    async with started(app) as http:
+        for body, charset, status in (
+            (b'{"id": 7, "+AGk-d": 8}', "utf-7", 422),
+            (b'{"id": 7, "x": "\xe9"}', "latin-1", 422),
+            ('{"id": 7, "x": "\u00e9"}'.encode(), "latin-1", 200),
+            (b'{"id": 7}', "utf-16", 422),
+            (b'{"id": 7}', "no-such", 422),
+            (b'{"id": 7}', "utf-7", 200),
+        ):
+            headers = {kind: f"application/json; charset={charset}"}
+            answer = await http.post("/eu", content=body, headers=headers)
+            assert answer.status_code == status, (body, charset)
+            assert status != 200 or answer.json() == ["order/7", 7]

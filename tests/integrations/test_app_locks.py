@@ -4,82 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Annotated
 
 import anyio
-import httpx
 import pytest
-from aiohttp import web
-from fastapi import FastAPI
 
 from aiorwlock_remote import (
     BackendUnavailable,
     ConfigurationError,
-    Held,
     Unsupported,
     connect,
 )
 from aiorwlock_remote.integrations import _app_locks
-from aiorwlock_remote.integrations import aiohttp as in_aiohttp
-from aiorwlock_remote.integrations import fastapi as in_fastapi
 from aiorwlock_remote.integrations._app_locks import AppLocks
 from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 from aiorwlock_remote.testing.faults import FaultyStore
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.integrations import fastapi_apps, test_aiohttp
 from tests.integrations.guests import until
 
 pytestmark = pytest.mark.asyncio
-
-Serve = Callable[[FaultyMemory, bool], AbstractAsyncContextManager[httpx.AsyncClient]]
-
-
-@asynccontextmanager
-async def fastapi_app(
-    store: FaultyMemory, required: bool
-) -> AsyncIterator[httpx.AsyncClient]:
-    app = FastAPI()
-    in_fastapi.add_locks(app, connect(store), required=required)
-    app.get("/health")(in_fastapi.health)
-
-    @app.get("/orders/{id}")
-    async def get(
-        held: Annotated[Held, in_fastapi.hold("order:{id:int}", timeout=0.1)],
-    ) -> str:
-        return held.resource
-
-    @app.get("/")
-    async def home() -> str:
-        return "no lock needed"
-
-    async with fastapi_apps.started(app) as http:
-        yield http
-
-
-@asynccontextmanager
-async def aiohttp_app(
-    store: FaultyMemory, required: bool
-) -> AsyncIterator[httpx.AsyncClient]:
-    app = web.Application()
-    in_aiohttp.add_locks(app, connect(store), required=required)
-
-    @in_aiohttp.hold("order:{id:int}", timeout=0.1)
-    async def get(request: web.Request) -> web.Response:
-        return web.json_response(in_aiohttp.get_held(request).resource)
-
-    async def home(_: web.Request) -> web.Response:
-        return web.Response(text="no lock needed")
-
-    app.router.add_get("/health", in_aiohttp.health)
-    app.router.add_get("/orders/{id}", get)
-    app.router.add_get("/", home)
-    async with test_aiohttp.started(app) as http:
-        yield http
-
-
-each = pytest.mark.parametrize("serve", [fastapi_app, aiohttp_app])
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -89,56 +31,6 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
         if record.name == "aiorwlock_remote.http"
         and record.getMessage().startswith("store")
     ]
-
-
-@each
-async def test_an_application_starts_without_its_store_and_connects_later(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    store = FaultyMemory()
-    with store.down():
-        async with serve(store, False) as http:
-            assert (await http.get("/")).status_code == 200
-            for path in ("/orders/7", "/health"):
-                answer = await http.get(path)
-                assert answer.status_code == 503
-                kind = answer.headers["content-type"].partition(";")[0]
-                assert kind == "application/problem+json"
-            assert events(caplog) == ["store_down_at_start"]
-            store.link.down = False
-
-            async def healthy() -> bool:
-                return (await http.get("/health")).status_code == 200
-
-            await until(healthy)
-            assert (await http.get("/orders/7")).json() == "order/7"
-            # The store goes away again: nothing but the answers has changed.
-            store.link.down = True
-            assert (await http.get("/health")).status_code == 503
-            assert (await http.get("/orders/7")).status_code == 503
-            store.link.down = False
-            assert (await http.get("/orders/7")).status_code == 200
-    assert events(caplog) == ["store_down_at_start", "store_connected"]
-
-
-@each
-async def test_by_default_it_does_not_start(serve: Serve) -> None:
-    store = FaultyMemory()
-    with store.down(), pytest.raises(BackendUnavailable):
-        async with serve(store, True):
-            pytest.fail("started")
-
-
-@each
-async def test_an_application_ends_without_its_store(serve: Serve) -> None:
-    store = FaultyMemory()
-    with store.down():
-        async with serve(store, False):
-            pass
-    before = asyncio.all_tasks()
-    await anyio.sleep(0.1)  # longer than the first pause
-    assert asyncio.all_tasks() == before
 
 
 class Scripted:

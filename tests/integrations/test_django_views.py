@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -23,14 +21,11 @@ from aiorwlock_remote.integrations.django import views
 from aiorwlock_remote.integrations.django.views import (
     add_locks,
     fence_header,
-    get_fence,
     get_held,
-    get_locks,
-    health,
     hold,
 )
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.integrations.asgi_connection import LEAVES, Line, part, scope_of
+from tests.integrations.asgi_connection import Line, part, scope_of
 from tests.integrations.guests import until
 
 NAME = "order:{id:int}"
@@ -51,11 +46,6 @@ async def pay_async(request: HttpRequest, id: int) -> HttpResponse:  # noqa: A00
     return HttpResponse(f"{held.resource} {id}", headers=fence_header(held))
 
 
-@hold(NAME, timeout=300)
-async def wait(request: HttpRequest, id: int) -> HttpResponse:  # noqa: A002
-    return HttpResponse(f"{get_held(request).resource} {id}")
-
-
 class Orders(View):
     """A view with methods."""
 
@@ -67,15 +57,6 @@ class Orders(View):
 @hold("order:{query.id:int}")
 def query(request: HttpRequest) -> HttpResponse:
     return HttpResponse(get_held(request).resource)
-
-
-@hold("order:{body.id:int}")
-async def body(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(get_held(request).resource)
-
-
-def fenced(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(str(get_fence(request)))
 
 
 def busy(request: HttpRequest) -> HttpResponse:
@@ -90,15 +71,11 @@ URLS = ModuleType("tests.integrations.django_urls_of_views")
 URLS.urlpatterns = [  # type: ignore[attr-defined]
     path("sync/<int:id>", pay),
     path("async/<int:id>", pay_async),
-    path("wait/<int:id>", wait),
     path("texts/<id>", Orders.as_view()),
     path("query", query),
-    path("body", body),
-    path("fenced", fenced),
     path("busy", busy),
     path("bug", bug),
     path("nameless", pay),
-    path("ready", health),
 ]
 sys.modules[URLS.__name__] = URLS
 
@@ -125,16 +102,8 @@ def test_views_by_the_synchronous_client() -> None:
     http = Client()
     for url in BOTH:
         assert http.get(url).content == b"order/7 7"
-    fence = http.get("/sync/7").headers["Lock-Fence"]
-    assert http.get("/fenced", headers={"Lock-Fence": fence}).content == fence.encode()
-    assert http.get("/fenced").status_code == 400
     assert http.get("/texts/007").content == b"order/7 007"
     assert http.get("/texts/x").status_code == 404
-    assert http.get("/query?id=7").content == b"order/7"
-    assert http.get("/query?id=7&id=8").status_code == 422
-    asked: Any = {"data": {"id": 7}, "content_type": "application/json"}
-    assert http.post("/body", **asked).content == b"order/7"
-    assert http.get("/ready").json() == {"status": "ok"}
 
 
 def test_a_query_of_too_many_fields() -> None:
@@ -146,40 +115,11 @@ def test_a_query_of_too_many_fields() -> None:
     assert answer.status_code == 400
 
 
-@pytest.mark.parametrize("url", BOTH)
-def test_another_has_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "aiorwlock_remote.http")
-    answers: list[Any] = []
-    with get_locks().mutex("order", 7).acquire(reason="refund"):
-        thread = threading.Thread(target=lambda: answers.append(Client().get(url)))
-        thread.start()
-        thread.join()
-    (answer,) = answers
-    assert answer.status_code == 423
-    assert answer.headers["Retry-After"] == "1"
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert "refund" in caplog.text
-    assert b"refund" not in answer.content
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize("url", BOTH)
 async def test_views_by_the_asynchronous_client(url: str) -> None:
     answer = await AsyncClient().get(url)
     assert answer.content == b"order/7 7"
-
-
-@pytest.mark.parametrize("url", BOTH)
-def test_the_store_is_down_and_back(url: str, store: FaultyMemory) -> None:
-    http = Client()
-    with store.down():
-        answer = http.get(url)
-        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        assert http.get("/ready").status_code == 503
-    pause = threading.Event()
-    while http.get("/ready").status_code != 200:
-        pause.wait(0.01)
-    assert http.get(url).content == b"order/7 7"
 
 
 def test_errors_of_other_locks_and_bugs() -> None:
@@ -259,50 +199,6 @@ async def test_a_failed_start_is_reported(store: FaultyMemory) -> None:
         assert (await server.sent.get())["type"] == "lifespan.startup.failed"
         with pytest.raises(BackendUnavailable):
             await running
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_waiting_requests_end_at_a_shutdown(
-    store: FaultyMemory, why: str
-) -> None:
-    app: Any = add_locks(get_asgi_application())  # type: ignore[arg-type]
-    server = Server()
-    running = await server.runs(app)
-    await server.sent.get()
-    async with store.connect_rival() as rival:
-
-        async def queue() -> int:
-            seen = await rival.mutex("order", 7).info()
-            return sum(entry.waiting for entry in seen.queue)
-
-        async def waits() -> bool:
-            return await queue() == 1
-
-        async def left() -> bool:
-            return await queue() == 0
-
-        async with rival.mutex("order", 7):
-            line, scope = a_request("/wait/7")
-            call = asyncio.create_task(line.calls(app, scope))
-            await until(waits)
-            if why == "the client leaves":
-                line.sends(LEAVES)
-                await call
-                assert line.answer == []
-            else:
-                stop_of(app)
-                await call
-                assert line.status == 503
-            await until(left)
-    server.stop.set()
-    await running
-
-
-def stop_of(app: Any) -> None:  # noqa: ANN401
-    """Do what SIGTERM does."""
-    cells = dict(zip(app.__code__.co_freevars, app.__closure__, strict=True))
-    cells["app_locks"].cell_contents.stop_waiting()
 
 
 @pytest.mark.asyncio

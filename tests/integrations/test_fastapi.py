@@ -13,10 +13,10 @@ import anyio
 import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response, WebSocket
+from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Router
-from starlette.types import Message, Scope
 
 from aiorwlock_remote import ConfigurationError, Held, LockLost, connect
 from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
@@ -100,6 +100,25 @@ async def test_text_that_is_read_as_text_or_by_the_path_itself() -> None:
         assert (await http.get("/texts/007")).json() == "order/007"
         assert (await http.get("/unread/007")).json() == "order/007"
         assert (await http.get("/numbers/007")).json() == "order/7"
+
+
+class Order(BaseModel):
+    id: int
+
+
+async def test_a_body_that_the_hold_and_the_handler_read() -> None:
+    app = with_locks()
+
+    @app.post("/orders")
+    async def post(
+        order: Order, held: Annotated[Held, hold("order:{body.id:int}")]
+    ) -> list[object]:
+        return [held.resource, order.id]
+
+    async with started(app) as http:
+        for value in (7, "7", "007"):
+            answer = await http.post("/orders", json={"id": value})
+            assert answer.json() == ["order/7", 7]
 
 
 async def test_routers_hold_too() -> None:
@@ -237,30 +256,6 @@ async def test_a_websocket_holds_too() -> None:
         assert await call("/orders/x") == [1008]
 
 
-async def test_a_websocket_gets_the_locks_themselves() -> None:
-    app = with_locks()
-
-    @app.websocket("/orders")
-    async def talk(ws: WebSocket, locks: LocksDep) -> None:
-        assert get_locks(ws) is locks is get_locks(app)
-        async with locks.mutex("order", 7) as held:
-            await ws.accept()
-            await ws.send_text(held.resource)
-
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope: Scope = {"type": "websocket", "path": "/orders", "headers": []}
-    async with started(app):
-        await app({**scope, "query_string": b"", "subprotocols": []}, receive, send)
-    assert [message.get("text") for message in sent] == [None, "order/7"]
-
-
 @pytest.mark.parametrize("state", ["before", "open", "closed"])
 async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
     """Its client learns that it is not at its end."""
@@ -268,6 +263,7 @@ async def test_a_websocket_whose_lock_is_lost(state: str) -> None:
 
     @app.websocket("/orders")
     async def talk(ws: WebSocket, locks: LocksDep) -> None:
+        assert get_locks(ws) is locks is get_locks(app)
         if state != "before":
             await ws.accept()
         try:

@@ -116,22 +116,3 @@ async def test_bodies_and_hangups_through_other_middlewares(*, outside: bool) ->
                 writer.close()
                 await waiting(app, 1)
             assert (await sending).json() == len(data)
-
-
-async def test_a_later_request_is_423_as_well() -> None:
-    """The store is well: it was asked for the first one, a moment ago."""
-    app = with_locks()
-
-    @app.post("/orders/{id}")
-    async def post(held: Annotated[Held, hold("order:{id}", timeout=0.05)]) -> str:
-        return held.resource
-
-    async with started(app) as http:
-        async with get_locks(app).mutex("order", 7):
-            first = asyncio.create_task(get_locks(app).mutex("order", 7).acquire())
-            await waiting(app, 1)
-            for _ in range(3):
-                later = await asyncio.create_task(http.post("/orders/7"))
-                assert later.status_code == 423
-                assert int(later.headers["Retry-After"]) >= 1
-        await (await first).release()

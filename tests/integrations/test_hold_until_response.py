@@ -54,6 +54,28 @@ def committed(bank: Bank, scope: Any = None) -> Any:  # noqa: ANN401
     return Depends(transaction, scope=scope)
 
 
+@asynccontextmanager
+async def fastapi(
+    bank: Bank,
+    dependency: Any,  # noqa: ANN401 - of FastAPI
+    app: FastAPI | None = None,
+) -> AsyncIterator[FastAPI]:
+    """Run an application that pays in the transaction of this dependency."""
+    app = FastAPI() if app is None else app
+    in_fastapi.add_locks(app, connect("memory://"))
+
+    @app.post("/{id}")
+    async def pay(
+        tasks: BackgroundTasks, held: Locked, session: Transaction = dependency
+    ) -> None:
+        session.pay(held)
+        tasks.add_task(bank.look)
+
+    async with app.router.lifespan_context(app):
+        bank.locks = in_fastapi.get_locks(app)
+        yield app
+
+
 async def broken(bank: Bank) -> None:
     assert bank.locks is not None
     async for seen in bank.locks.list():
@@ -80,22 +102,18 @@ async def post(app: ASGIApp, path: str = "/7") -> Line:
 @pytest.mark.parametrize("scope", ["function", "request"])
 async def test_a_stream_and_its_background_task(scope: HoldScope) -> None:
     bank = Bank()
-    free: list[bool] = []
-
-    async def look() -> None:
-        free.append(await bank.free())
 
     async def stream(_: Request) -> Response:
         async def body() -> AsyncIterator[str]:
-            await look()
+            await bank.look()
             yield "part"
 
-        return StreamingResponse(body(), background=BackgroundTask(look))
+        return StreamingResponse(body(), background=BackgroundTask(bank.look))
 
     async with starlette(bank, stream, scope) as app:
         assert (await post(app)).body == b"part"
         assert await bank.free()
-    assert free == [scope == "function"] * 2
+    assert bank.looked == [scope == "function"] * 2
 
 
 async def test_a_stream_begins_at_once_though_its_end_is_kept_back() -> None:
@@ -119,28 +137,10 @@ async def test_a_stream_begins_at_once_though_its_end_is_kept_back() -> None:
 
 async def test_fastapis_background_task_runs_behind_the_release() -> None:
     bank = Bank()
-    free: list[bool] = []
-
-    async def look() -> None:
-        free.append(await bank.free())
-
-    app = FastAPI()
-    in_fastapi.add_locks(app, connect("memory://"))
-    bank.at_commit = look
-
-    @app.post("/{id}")
-    async def pay(
-        tasks: BackgroundTasks,
-        held: Locked,
-        session: Transaction = committed(bank, "function"),  # noqa: B008
-    ) -> None:
-        session.pay(held)
-        tasks.add_task(look)
-
-    async with started(app) as http:
-        bank.locks = in_fastapi.get_locks(app)
-        assert (await http.post("/7")).status_code == 200
-    assert free == [False, True]
+    bank.at_commit = bank.look
+    async with fastapi(bank, committed(bank, "function")) as app:
+        assert (await post(app)).status == 200
+    assert bank.looked == [False, True]
 
 
 # ------------------------------------------------------------- losses, errors
@@ -225,19 +225,8 @@ async def test_an_error_of_the_commit_goes_before_a_loss(scope: str) -> None:
         raise ZeroDivisionError
 
     bank.at_commit = fails
-    app = FastAPI()
-    in_fastapi.add_locks(app, connect("memory://"))
-
-    @app.post("/{id}")
-    async def pay(
-        held: Locked,
-        session: Transaction = committed(bank, scope),  # noqa: B008
-    ) -> None:
-        session.pay(held)
-
     line = Line({"type": "http.request", "body": b""})
-    async with started(app):
-        bank.locks = in_fastapi.get_locks(app)
+    async with fastapi(bank, committed(bank, scope)) as app:
         with pytest.raises(ZeroDivisionError):
             await line.calls(app, scope_of("/7"))
         # Nothing of a success: the server answers 500 if the application did not.
@@ -262,7 +251,6 @@ async def test_a_refusal_by_the_handler_stays_though_the_lock_is_lost() -> None:
 
 async def test_a_server_that_cancels_a_request_in_its_commit() -> None:
     bank = Bank()
-    bank.at_commit = anyio.sleep_forever
     reached = asyncio.Event()
 
     async def commit() -> None:
@@ -270,24 +258,14 @@ async def test_a_server_that_cancels_a_request_in_its_commit() -> None:
         await anyio.sleep_forever()
 
     bank.at_commit = commit
-    app = FastAPI()
-    in_fastapi.add_locks(app, connect("memory://"))
-
-    @app.post("/{id}")
-    async def pay(
-        held: Locked,
-        session: Transaction = committed(bank, "function"),  # noqa: B008
-    ) -> None:
-        session.pay(held)
-
-    async with started(app):
-        bank.locks = in_fastapi.get_locks(app)
+    async with fastapi(bank, committed(bank, "function")) as app:
         request = asyncio.create_task(post(app))
         await reached.wait()
         assert not await bank.free()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
+        assert bank.locks is not None
         async with bank.locks.mutex("account", 7).acquire(timeout=30):
             assert bank.total == 0
 
@@ -301,18 +279,7 @@ async def test_a_client_that_leaves_does_not_end_the_commit() -> None:
         await anyio.lowlevel.checkpoint()
 
     bank.at_commit = leaves
-    app = FastAPI()
-    in_fastapi.add_locks(app, connect("memory://"))
-
-    @app.post("/{id}")
-    async def pay(
-        held: Locked,
-        session: Transaction = committed(bank),  # noqa: B008
-    ) -> None:
-        session.pay(held)
-
-    async with started(app):
-        bank.locks = in_fastapi.get_locks(app)
+    async with fastapi(bank, committed(bank)) as app:
         await line.calls(app, scope_of("/7"))
         assert (line.status, bank.total) == (200, 1)
         assert await bank.free()
@@ -326,10 +293,9 @@ async def test_the_lock_of_a_websocket_outlives_its_commit(
     loss: bool,
 ) -> None:
     bank = Bank()
-    free: list[bool] = []
 
     async def look() -> None:
-        free.append(await bank.free())
+        await bank.look()
         if loss:
             await broken(bank)
 
@@ -351,18 +317,13 @@ async def test_the_lock_of_a_websocket_outlives_its_commit(
         bank.locks = in_fastapi.get_locks(app)
         await line.calls(app, scope_of("/7", type="websocket", subprotocols=[]))
         assert await bank.free()
-    assert free == [False]
+    assert bank.looked == [False]
     assert [each.get("code") for each in line.answer] == [None, *[1013] * loss]
 
 
 async def test_a_mounted_application_leaves_the_release_to_the_outer_one() -> None:
     bank = Bank()
-    free: list[bool] = []
-
-    async def look() -> None:
-        free.append(await bank.free())
-
-    bank.at_commit = look
+    bank.at_commit = bank.look
     below = FastAPI()
     in_fastapi.add_locks(below, connect("memory://"))
 
@@ -392,7 +353,7 @@ async def test_a_mounted_application_leaves_the_release_to_the_outer_one() -> No
     async with started(app) as http:
         bank.locks = in_fastapi.get_locks(below)
         assert (await http.post("/below/7")).status_code == 200
-    assert (free, bank.total) == ([False], 1)
+    assert (bank.looked, bank.total) == ([False], 1)
 
 
 # ------------------------------------------------------ what FastAPI learns
@@ -430,34 +391,16 @@ async def test_a_dependency_that_ends_behind_the_answer_is_named(
 
 async def test_an_override_that_ends_behind_the_answer() -> None:
     bank = Bank()
-    free: list[bool] = []
-
-    async def look() -> None:
-        free.append(await bank.free())
 
     async def plain() -> Transaction:
         return Transaction(bank)
 
-    async def overriding() -> AsyncIterator[Transaction]:
-        async for each in Transaction(bank).used():
-            yield each
-
-    bank.at_commit = look
+    bank.at_commit = bank.look
     app = FastAPI()
-    in_fastapi.add_locks(app, connect("memory://"))
-
-    @app.post("/{id}")
-    async def pay(
-        held: Locked,
-        session: Transaction = Depends(plain),  # noqa: B008
-    ) -> None:
-        session.pay(held)
-
-    app.dependency_overrides[plain] = overriding
-    async with started(app) as http:
-        bank.locks = in_fastapi.get_locks(app)
-        assert (await http.post("/7")).status_code == 200
-    assert free == [False]
+    app.dependency_overrides[plain] = committed(bank).dependency
+    async with fastapi(bank, Depends(plain), app):
+        assert (await post(app)).status == 200
+    assert bank.looked[0] is False
 
 
 @pytest.mark.parametrize("module", [in_fastapi, in_starlette, in_litestar])

@@ -1,8 +1,7 @@
-"""Litestar: handlers, controllers, a store that is down, a server that stops."""
+"""Litestar: handlers, controllers, exception handlers, templates."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,13 +18,8 @@ from aiorwlock_remote.integrations.litestar import (
     get_fence,
     get_held,
     get_locks,
-    health,
     hold,
-    stop_waiting,
 )
-from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.integrations.asgi_connection import LEAVES, Line, part, scope_of
-from tests.integrations.guests import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -61,12 +55,6 @@ class Orders(Controller):
         return f"{get_held(request).name} {data['y']}"
 
 
-@get("/wait/{id:int}")
-@hold("order:{id:int}", timeout=300)
-async def wait(request: AnyRequest) -> str:
-    return get_held(request).resource
-
-
 @get("/lost/{id:int}")
 @hold("order:{id:int}")
 async def lose(request: AnyRequest) -> None:
@@ -81,23 +69,15 @@ async def bug(request: AnyRequest) -> None:
     get_held(request)
 
 
-def an_app(store: FaultyMemory | None = None, **more: Any) -> Litestar:  # noqa: ANN401
-    handlers: list[Any] = [show, Orders, wait, lose, bug, get("/ready")(health)]
-    locks = add_locks(connect(store or FaultyMemory()), required=False)
+def an_app(**more: Any) -> Litestar:  # noqa: ANN401
+    handlers: list[Any] = [show, Orders, lose]
+    locks = add_locks(connect("memory://"), required=False)
     return Litestar(handlers, plugins=[locks], **more)
 
 
 def client(app: Litestar) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://test")
-
-
-async def queued(app: Litestar, count: int) -> None:
-    async def reached() -> bool:
-        seen = await get_locks(app).mutex("order", 7).info()
-        return sum(entry.waiting for entry in seen.queue) == count
-
-    await until(reached)
 
 
 async def test_handlers_and_controllers() -> None:
@@ -112,58 +92,6 @@ async def test_handlers_and_controllers() -> None:
         assert (await http.patch("/texts/7/fence", headers=headers)).text == fence
         made = await http.post("/texts/eu?x=007", json={"y": TEXT})
         assert made.text == f"eu/7/{UUID(TEXT)} {TEXT}"
-        for query in ("x=7&x=8", "", "x=y"):
-            refused = await http.post(f"/texts/eu?{query}", json={"y": TEXT})
-            assert refused.status_code == 422
-        with pytest.raises(ConfigurationError, match="no hold"):
-            await http.get("/bug")
-
-
-async def test_another_has_it() -> None:
-    app = an_app()
-    async with app.lifespan(), client(app) as http:
-        async with get_locks(app).mutex("order", 7):
-            answer = await asyncio.create_task(http.get("/orders/7"))
-        assert answer.status_code == 423
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.headers["retry-after"] == "1"
-        assert answer.json()["status"] == 423
-        lost = await http.get("/lost/7")
-        assert (lost.status_code, lost.headers["retry-after"]) == (503, "1")
-        assert (await http.get("/orders/7")).status_code == 200
-
-
-async def test_the_store_is_down_and_back() -> None:
-    store = FaultyMemory()
-    app = an_app(store)
-    store.link.down = True
-    async with app.lifespan(), client(app) as http:
-        for path in ("/orders/7", "/ready"):
-            assert (await http.get(path)).status_code == 503
-        store.link.down = False
-
-        async def ready() -> bool:
-            return (await http.get("/ready")).status_code == 200
-
-        await until(ready)
-        assert (await http.get("/orders/7")).status_code == 200
-
-
-@pytest.mark.parametrize("why", ["the client leaves", "the server stops"])
-async def test_waiting_requests_end_at_a_shutdown(why: str) -> None:
-    app: Any = an_app()
-    async with app.lifespan(), get_locks(app).mutex("order", 7):
-        line = Line(part(b"", more=False))
-        scope = {**scope_of("/wait/7"), "method": "GET", "raw_path": b"/wait/7"}
-        call = asyncio.create_task(line.calls(app, scope))
-        await queued(app, 1)
-        if why == "the client leaves":
-            line.sends(LEAVES)
-        else:
-            stop_waiting(app)
-        await call
-        assert line.status == (499 if why == "the client leaves" else 503)
-        await queued(app, 0)
 
 
 async def test_a_handler_of_the_users_goes_before() -> None:

@@ -16,7 +16,7 @@ from tests.backends.redis.connections import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite
 from tests.integrations.fix_django_rows import DjangoSite
 from tests.recipes.row_sites import FREE, PATIENCE, opened
-from tests.recipes.test_row_lock_blocked import stored_grant
+from tests.recipes.test_row_lock_leases import stored_grant
 
 LEASE = 1.5
 NAMES = ("alchemy_shop", "django_shop")

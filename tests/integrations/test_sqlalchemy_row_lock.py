@@ -1,19 +1,26 @@
-"""Row locks by an engine of SQLAlchemy: what only they do."""
+"""Row locks by an engine of SQLAlchemy, by the suite of all row locks."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Column, Integer, MetaData, Table, event, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockLost
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockLost,
+    Unsupported,
+)
 from aiorwlock_remote.errors import AcquireUncertain, LockBusy
 from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
     RowLockStatements,
@@ -21,12 +28,74 @@ from aiorwlock_remote.integrations.sqlalchemy.row_lock import (
 )
 from tests.backends.redis.connections import eventually
 from tests.integrations.fix_alchemy_rows import AlchemySite, Invoice, engine_of
-from tests.recipes.fix_rows import port_of, through
-from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask
+from tests.recipes.fix_rows import mariadb_site, port_of, sqlite_site, through
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask, site_of
+from tests.recipes.row_suite import RowLockBasics, RowLockSuite
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
+
+
 on_asyncio = pytest.mark.only_on("asyncio", "its engines know no other loop")
+
+
+@pytest.fixture
+def mariadb(mariadb_empty: str) -> Iterator[RowSite]:
+    with mariadb_site(mariadb_empty) as site:
+        url = mariadb_empty.replace("mariadb:", "mysql+asyncmy:")
+        yield AlchemySite(site.plain, url)
+
+
+@pytest.fixture
+def mysql_by_asyncmy(mysql_empty: str) -> Iterator[RowSite]:
+    with mariadb_site(mysql_empty) as site:
+        yield AlchemySite(site.plain, mysql_empty.replace("mysql:", "mysql+asyncmy:"))
+
+
+@pytest.fixture
+def mysql_by_aiomysql(mysql_by_asyncmy: AlchemySite) -> RowSite:
+    url = mysql_by_asyncmy.url.replace("asyncmy", "aiomysql")
+    return AlchemySite(mysql_by_asyncmy.plain, url)
+
+
+@on_asyncio
+class TestSqlite(RowLockSuite):
+    @pytest.fixture
+    def site(self, tmp_path: Path) -> Iterator[RowSite]:
+        with sqlite_site(tmp_path) as site:
+            # The other program blocks this loop, which must not be in its way: a read
+            # of aiosqlite ends only when the loop goes on.
+            site.plain.rows("PRAGMA journal_mode=WAL")
+            path = site.url.partition("?rows=")[2]
+            yield AlchemySite(site.plain, f"sqlite+aiosqlite:///{path}?timeout=20")
+
+
+@on_asyncio
+class TestPostgresql(RowLockSuite):
+    site = site_of("alchemy_shop")
+
+
+@on_asyncio
+class TestMariadb(RowLockSuite):
+    site = site_of("mariadb")
+
+
+@on_asyncio
+class TestLeasedMariadb(RowLockBasics):
+    site = site_of("mariadb", 30.0)
+
+
+@on_asyncio
+class TestMysql(RowLockSuite):
+    site = site_of("mysql_by_asyncmy")
+
+
+@on_asyncio
+class TestLeasedMysqlByAiomysql(RowLockBasics):
+    site = site_of("mysql_by_aiomysql", 30.0)
+
+
+# ---------------------- Row locks by an engine of SQLAlchemy: what only they do
 
 
 @on_asyncio
@@ -200,3 +269,117 @@ def test_engines_and_loops_that_ended_are_forgotten(alchemy_shop: AlchemySite) -
     asyncio.run(program())
     gc.collect()
     assert [one() for one in known] == [None] * 4
+
+
+# ------------------------------------------------------------------------------
+# Row locks by an engine of SQLAlchemy: what is refused, and what is said of it.
+
+
+@pytest.mark.parametrize("bad", [None, "x", "", 5, []])
+@on_asyncio
+async def test_a_mode_that_is_none(bad: Any) -> None:  # noqa: ANN401 - of any type
+    words, session = RowLockStatements(Invoice, 1), cast("AsyncSession", None)
+    for call in (words.take, words.give):
+        with pytest.raises(ConfigurationError, match="mode"):
+            await call(session, bad)
+    for make in (words.lock, words.unlock):
+        with pytest.raises(ConfigurationError, match="mode"):
+            make(bad, "")
+
+
+@on_asyncio
+async def test_rows_that_cannot_be_locked_are_refused(
+    alchemy_shop: AlchemySite,
+) -> None:
+    bare = Table("bare", MetaData(), Column("id", Integer, primary_key=True))
+    pair = Table(
+        "pair", MetaData(), *(Column(n, Integer, primary_key=True) for n in "ab")
+    )
+    async with engine_of(alchemy_shop) as engine:
+        for table in (bare, pair, "invoices", None):
+            with pytest.raises(ConfigurationError):
+                row_lock(engine, table, 1)  # type: ignore[arg-type]
+        for engineless in (None, engine.sync_engine, AsyncSession()):
+            with pytest.raises(ConfigurationError):
+                row_lock(engineless, Invoice, 1)  # type: ignore[arg-type]
+        for key in (None, True, "", "a\0b", 2**70):
+            with pytest.raises(ConfigurationError, match="a row's key"):
+                row_lock(engine, Invoice, key)
+        for unfit in ("one", [1]):
+            with pytest.raises((ConfigurationError, Unsupported)) as caught:
+                await row_lock(engine, Invoice, unfit).read()
+            assert "sqlalche.me" not in str(caught.value)
+            assert "SQL:" not in str(caught.value)
+
+
+@on_asyncio
+@pytest.mark.parametrize(
+    "key", [Invoice.id, Invoice, select(Invoice.id), [1], (1,), {1}, {"id": 1}]
+)
+async def test_keys_that_are_no_values(alchemy_shop: AlchemySite, key: Any) -> None:  # noqa: ANN401 - of any type
+    """An expression would be true of other rows, whose locks are others'."""
+    async with engine_of(alchemy_shop) as engine, row_lock(engine, Invoice, 2).write():
+        with pytest.raises(ConfigurationError, match="value"):
+            await row_lock(engine, Invoice, key).write(timeout=0)
+        assert alchemy_shop.plain.state(2) == LOCKED["write"]
+
+
+@on_asyncio
+@pytest.mark.parametrize("lease", [None, 30.0])
+async def test_keys_that_no_driver_takes(
+    alchemy_shop: AlchemySite, lease: float | None, tmp_path: Path
+) -> None:
+    """It was not asked: nothing is uncertain."""
+    with sqlite_site(tmp_path) as site:
+        path = site.url.partition("?rows=")[2]
+        for url in (alchemy_shop.url, f"sqlite+aiosqlite:///{path}"):
+            engine = create_async_engine(url)
+            with pytest.raises(ConfigurationError, match="key"):
+                await row_lock(engine, Invoice, object(), lease=lease).write(timeout=0)
+            await engine.dispose()
+
+
+@on_asyncio
+async def test_a_constraint_of_the_table(alchemy_shop: AlchemySite) -> None:
+    """What else is in the row is nobody's business."""
+    alchemy_shop.plain.run("ALTER TABLE invoices ADD account text DEFAULT 'iban DE89'")
+    alchemy_shop.plain.run(
+        "ALTER TABLE invoices ADD CONSTRAINT none CHECK (lock_reason = '')"
+    )
+    async with engine_of(alchemy_shop) as engine:
+        with pytest.raises(ConfigurationError, match='"none"') as caught:
+            await row_lock(engine, Invoice, 1).read("why")
+        assert "iban" not in str(caught.value)
+        assert "constraint" in caught.value.hint
+
+
+@on_asyncio
+async def test_a_right_that_is_missing(alchemy_shop: AlchemySite) -> None:
+    role = f"clerk_{alchemy_shop.url.rpartition('/')[2]}"
+    alchemy_shop.plain.run(f"CREATE ROLE {role} LOGIN")
+    alchemy_shop.plain.run(f"GRANT SELECT ON invoices TO {role}")
+    before, _, after = alchemy_shop.url.partition("://")
+    url = f"{before}://{role}@{after.rpartition('@')[2]}"
+    try:
+        async with engine_of(AlchemySite(alchemy_shop.plain, url)) as engine:
+            with pytest.raises(Unsupported, match="denied") as caught:
+                await row_lock(engine, Invoice, 1).read()
+            assert "GRANT SELECT, UPDATE" in caught.value.hint
+    finally:
+        alchemy_shop.plain.run(f"DROP OWNED BY {role}")
+        alchemy_shop.plain.run(f"DROP ROLE {role}")
+
+
+@on_asyncio
+async def test_not_where_all_connections_are_one() -> None:
+    engine = create_async_engine("sqlite+aiosqlite://")
+    for where in (engine, AsyncSession(engine)):
+        with pytest.raises(ConfigurationError, match="connections are one"):
+            row_lock(where, Invoice, 1)
+
+
+@pytest.mark.only_on("trio", "where it cannot be")
+async def test_not_under_trio() -> None:
+    engine = create_async_engine("sqlite+aiosqlite://")
+    with pytest.raises(ConfigurationError, match="asyncio"):
+        row_lock(engine, Invoice, 1)

@@ -22,13 +22,10 @@ from aiorwlock_remote.integrations.starlette import (
     get_fence,
     get_held,
     get_locks,
-    health,
     hold,
-    stop_waiting,
 )
 from aiorwlock_remote.testing.memory import FaultyMemory
-from tests.integrations.asgi_connection import LEAVES, Line, scope_of
-from tests.integrations.guests import until
+from tests.integrations.asgi_connection import Line, scope_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,14 +45,6 @@ def app_with(*routes: BaseRoute, store: FaultyMemory | None = None) -> Starlette
 
 def client(app: Starlette) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
-
-
-async def queued(app: Starlette, count: int) -> None:
-    async def reached() -> bool:
-        seen = await get_locks(app).mutex("order", 7).info()
-        return sum(entry.waiting for entry in seen.queue) == count
-
-    await until(reached)
 
 
 async def test_functions_methods_and_mounted_applications() -> None:
@@ -92,24 +81,6 @@ async def test_functions_methods_and_mounted_applications() -> None:
         assert (await http.put("/endpoints/7")).status_code == 400
 
 
-async def test_the_store_is_down_and_back() -> None:
-    store = FaultyMemory()
-    app = app_with(
-        Route("/orders/{id}", number_handler), Route("/ready", health), store=store
-    )
-    store.link.down = True
-    async with app.router.lifespan_context(app), client(app) as http:
-        for path in ("/orders/7", "/ready"):
-            assert (await http.get(path)).status_code == 503
-        store.link.down = False
-
-        async def ready() -> bool:
-            return (await http.get("/ready")).status_code == 200
-
-        await until(ready)
-        assert (await http.get("/orders/7")).text == "order/7"
-
-
 async def test_the_store_dies_in_the_middle_of_a_request() -> None:
     store = FaultyMemory()
 
@@ -123,35 +94,6 @@ async def test_the_store_dies_in_the_middle_of_a_request() -> None:
     async with app.router.lifespan_context(app), client(app) as http:
         assert (await http.get("/orders/7")).status_code == 503
         store.link.down = False
-
-
-async def test_a_client_that_leaves_while_it_waits() -> None:
-    app = app_with(Route("/orders/{id}", hold("order:{id:int}")(number_handler)))
-    line = Line()
-    async with app.router.lifespan_context(app), get_locks(app).mutex("order", 7):
-        call = asyncio.create_task(
-            line.calls(app, {**scope_of("/orders/7"), "method": "GET"})
-        )
-        await queued(app, 1)
-        line.sends(LEAVES)
-        await call
-        await queued(app, 0)
-    assert line.status == 499
-
-
-async def test_a_server_that_stops_answers_its_waiters() -> None:
-    waits = hold("order:{id:int}", timeout=300)(number_handler.__wrapped__)  # type: ignore[attr-defined]
-    app = app_with(Route("/orders/{id}", waits))
-    async with (
-        app.router.lifespan_context(app),
-        client(app) as http,
-        get_locks(app).mutex("order", 7),
-    ):
-        call = asyncio.create_task(http.get("/orders/7"))
-        await queued(app, 1)
-        stop_waiting(app)
-        answer = await call
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
 async def test_a_template_that_does_not_fit_is_refused_at_the_start() -> None:

@@ -101,138 +101,119 @@ JUST: dict[str, list[Event]] = {
     ],
 }
 
-FAULTY: dict[str, tuple[str, list[Event]]] = {
-    # name: (kind of violation, history)
-    "two writers": (
-        "exclusion",
-        session("a", "W", 10, fence=1, left=50)
-        + session("b", "W", 30, fence=2, left=60),
-    ),
-    "a reader inside a writer": (
-        "exclusion",
-        session("a", "W", 10, fence=1, left=50)
-        + session("b", "R", 30, fence=2, left=60),
-    ),
-    "a writer inside readers, one of whom has left": (
-        "exclusion",
-        session("a", "R", 10, fence=1, left=60)
-        + session("b", "R", 11, fence=1, left=20)
-        + session("w", "W", 30, fence=2, left=40),
-    ),
-    "a grant before the deadline of one that did not release": (
-        "exclusion",
-        session("a", "W", 10, fence=1, until=100) + session("b", "W", 50, fence=2),
-    ),
-    "a grant before the deadline renewed last": (
-        "exclusion",
-        [
+FAULTY_BY_KIND: dict[str, dict[str, list[Event]]] = {
+    "exclusion": {
+        "two writers": [
+            *session("a", "W", 10, fence=1, left=50),
+            *session("b", "W", 30, fence=2, left=60),
+        ],
+        "a reader inside a writer": [
+            *session("a", "W", 10, fence=1, left=50),
+            *session("b", "R", 30, fence=2, left=60),
+        ],
+        "a writer inside readers, one of whom has left": [
+            *session("a", "R", 10, fence=1, left=60),
+            *session("b", "R", 11, fence=1, left=20),
+            *session("w", "W", 30, fence=2, left=40),
+        ],
+        "a grant before the deadline of one that did not release": [
+            *session("a", "W", 10, fence=1, until=100),
+            *session("b", "W", 50, fence=2),
+        ],
+        "a grant before the deadline renewed last": [
             *session("a", "W", 10, fence=1, until=100),
             Access("a", "catalog,7", "a", 50 * MS, "W", 1, 1, 1, 150 * MS),
             Access("a", "catalog,7", "a", 60 * MS, "W", 1, 2, 2, 110 * MS),
             *session("b", "W", 120, fence=2),
         ],
-    ),
-    "a grant before the deadline of a killed holder": (
-        "exclusion",
-        [
+        "a grant before the deadline of a killed holder": [
             *session("a", "W", 10, fence=1, until=100),
             died("a", 20),
             *session("b", "W", 90, fence=2),
         ],
-    ),
-    "a grant before its holder lost it": (
-        "exclusion",
-        [
+        "a grant before its holder lost it": [
             *session("a", "W", 10, fence=1, until=100),
             lost("a", 60),
             *session("b", "W", 50, fence=2),
         ],
-    ),
-    "a grant beside one that never expires": (
-        "exclusion",
-        session("a", "W", 10, fence=1, forever=True)
-        + session("b", "W", 90_000, fence=2),
-    ),
-    "alive beyond its deadline when released, yet another was let in": (
-        "exclusion",
-        session("a", "W", 10, fence=1, until=100, left=150, ok=True)
-        + session("b", "W", 120, fence=2, left=160),
-    ),
-    "a fence that goes back": (
-        "fence",
-        session("a", "W", 10, fence=5, left=20)
-        + session("b", "W", 30, fence=4, left=40),
-    ),
-    "a fence that goes back among readers": (
-        "fence",
-        session("a", "R", 10, fence=5, left=20)
-        + session("b", "R", 30, fence=4, left=40),
-    ),
-    "a fence that goes back later": (
-        "fence",
-        session("a", "W", 10, fence=5, left=20)
-        + session("b", "W", 30, fence=6, left=40)
-        + session("c", "R", 50, fence=5, left=60),
-    ),
-    "equal fences of two writers": (
-        "fence",
-        session("a", "W", 10, fence=5, left=20)
-        + session("b", "W", 30, fence=5, left=40),
-    ),
-    "a reader with the fence of a writer": (
-        "fence",
-        session("a", "W", 10, fence=5, left=20)
-        + session("b", "R", 30, fence=5, left=40),
-    ),
-    "a writer with the fence of readers": (
-        "fence",
-        session("a", "R", 10, fence=5, left=20)
-        + session("b", "R", 11, fence=5, left=21)
-        + session("c", "W", 30, fence=5, left=40),
-    ),
-    "a foreign write in a writer's session": (
-        "isolation",
-        session("a", "W", 10, fence=1, until=100, serials=[1, 3])
-        + session("b", "W", 110, fence=2, serials=[2]),
-    ),
-    "a foreign read in a writer's session": (
-        "isolation",
-        session("a", "W", 10, fence=1, until=100, serials=[1, 3])
-        + session("b", "R", 110, fence=2, serials=[2]),
-    ),
-    "a foreign write in a reader's session": (
-        "isolation",
-        session("a", "R", 10, fence=1, until=100, serials=[1, 3, 4])
-        + session("b", "W", 110, fence=2, serials=[2]),
-    ),
-    "an access by one never granted": (
-        "garbage",
-        [
+        "a grant beside one that never expires": [
+            *session("a", "W", 10, fence=1, forever=True),
+            *session("b", "W", 90_000, fence=2),
+        ],
+        "alive beyond its deadline when released, yet another was let in": [
+            *session("a", "W", 10, fence=1, until=100, left=150, ok=True),
+            *session("b", "W", 120, fence=2, left=160),
+        ],
+    },
+    "fence": {
+        "a fence that goes back": [
+            *session("a", "W", 10, fence=5, left=20),
+            *session("b", "W", 30, fence=4, left=40),
+        ],
+        "a fence that goes back among readers": [
+            *session("a", "R", 10, fence=5, left=20),
+            *session("b", "R", 30, fence=4, left=40),
+        ],
+        "a fence that goes back later": [
+            *session("a", "W", 10, fence=5, left=20),
+            *session("b", "W", 30, fence=6, left=40),
+            *session("c", "R", 50, fence=5, left=60),
+        ],
+        "equal fences of two writers": [
+            *session("a", "W", 10, fence=5, left=20),
+            *session("b", "W", 30, fence=5, left=40),
+        ],
+        "a reader with the fence of a writer": [
+            *session("a", "W", 10, fence=5, left=20),
+            *session("b", "R", 30, fence=5, left=40),
+        ],
+        "a writer with the fence of readers": [
+            *session("a", "R", 10, fence=5, left=20),
+            *session("b", "R", 11, fence=5, left=21),
+            *session("c", "W", 30, fence=5, left=40),
+        ],
+    },
+    "isolation": {
+        "a foreign write in a writer's session": [
+            *session("a", "W", 10, fence=1, until=100, serials=[1, 3]),
+            *session("b", "W", 110, fence=2, serials=[2]),
+        ],
+        "a foreign read in a writer's session": [
+            *session("a", "W", 10, fence=1, until=100, serials=[1, 3]),
+            *session("b", "R", 110, fence=2, serials=[2]),
+        ],
+        "a foreign write in a reader's session": [
+            *session("a", "R", 10, fence=1, until=100, serials=[1, 3, 4]),
+            *session("b", "W", 110, fence=2, serials=[2]),
+        ],
+    },
+    "garbage": {
+        "an access by one never granted": [
             *session("a", "W", 10, fence=1, left=20),
             Access("b", "catalog,7", "b", 15 * MS, "W", 1, 1, 1, None),
         ],
-    ),
-    "an access with another fence than granted": (
-        "garbage",
-        [
+        "an access with another fence than granted": [
             *session("a", "W", 10, fence=1, left=20),
             Access("a", "catalog,7", "a", 15 * MS, "W", 2, 1, 1, 100 * MS),
         ],
-    ),
-    "a write by a reader": (
-        "garbage",
-        [
+        "a write by a reader": [
             *session("a", "R", 10, fence=1, left=20),
             Access("a", "catalog,7", "a", 15 * MS, "W", 1, 1, 1, 100 * MS),
         ],
-    ),
-    "two accesses in one place": (
-        "garbage",
-        session("a", "R", 10, fence=1, serials=[1, 2], left=20)
-        + session("b", "R", 11, fence=1, serials=[2], left=20),
-    ),
-    "one attempt granted twice": (
-        "garbage",
-        session("a", "R", 10, fence=1) + session("a", "R", 11, fence=1),
-    ),
+        "two accesses in one place": [
+            *session("a", "R", 10, fence=1, serials=[1, 2], left=20),
+            *session("b", "R", 11, fence=1, serials=[2], left=20),
+        ],
+        "one attempt granted twice": [
+            *session("a", "R", 10, fence=1),
+            *session("a", "R", 11, fence=1),
+        ],
+    },
+}
+"""By the kind of violation."""
+
+FAULTY: dict[str, tuple[str, list[Event]]] = {
+    name: (kind, events)
+    for kind, cases in FAULTY_BY_KIND.items()
+    for name, events in cases.items()
 }

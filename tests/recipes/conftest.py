@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.fix_rows import LocksSite, mariadb_site, postgresql_site, sqlite_site
+from tests.recipes.fix_rows import (
+    LocksSite,
+    mariadb_site,
+    oracle_site,
+    postgresql_site,
+    sqlite_site,
+)
+from tests.servers.oracle.client import OracleUser
 
 
 @pytest.fixture
@@ -31,4 +38,11 @@ def mariadb(mariadb_tables: str) -> Iterator[LocksSite]:
 @pytest.fixture
 def mysql(mysql_tables: str) -> Iterator[LocksSite]:
     with mariadb_site(mysql_tables) as site:
+        yield site
+
+
+@pytest.fixture
+def oracle(oracle_user: OracleUser) -> Iterator[LocksSite]:
+    """On the double of Oracle."""
+    with oracle_site(oracle_user.at("19c")) as site:
         yield site

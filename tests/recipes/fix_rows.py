@@ -24,12 +24,6 @@ from tests.servers.proxy import Proxy
 class LocksSite(RowSite):
     """By ``locks.row_lock``."""
 
-    lease: float | None = None
-
-    def __init__(self, plain: PlainRows, url: str) -> None:
-        super().__init__(plain)
-        self.url = url
-
     async def open(self) -> AsyncIterator[LockOf]:
         async with connect(self.url) as locks:
             yield partial(lock_of, locks, self.lease)
@@ -45,7 +39,8 @@ def lock_of(
 def sqlite_site(folder: Path) -> Iterator[LocksSite]:
     """The table is in the application's own file."""
     path = folder / "shop.db"
-    with PlainRows.at(partial(sqlite3.connect, path, timeout=20), "?") as plain:
+    connecting = partial(sqlite3.connect, path, timeout=20, check_same_thread=False)
+    with PlainRows.at(connecting, "?") as plain:
         plain.make()
         yield LocksSite(plain, f"sqlite:///{folder}/locks.db?rows={path}")
 

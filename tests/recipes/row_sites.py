@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -36,14 +36,29 @@ class LockOf(Protocol):
 
 
 class RowSite(ABC):
-    """A database with the table, and our way in."""
+    """A database with the table, and our way in; ``lease``: of its locks."""
 
-    def __init__(self, plain: PlainRows) -> None:
+    def __init__(self, plain: PlainRows, url: str) -> None:
         self.plain = plain
+        self.url = url
+        self.lease: float | None = None
 
     @abstractmethod
     def open(self) -> AsyncIterator[LockOf]:
         """A context, closed afterwards."""
+
+
+def site_of(fixture: str, lease: float | None = None) -> Any:  # noqa: ANN401
+    """Return a suite's fixture ``site``: what that other fixture gives."""
+
+    @pytest.fixture
+    def site(self: object, request: pytest.FixtureRequest) -> RowSite:
+        del self
+        found: RowSite = request.getfixturevalue(fixture)
+        found.lease = lease
+        return found
+
+    return site
 
 
 @asynccontextmanager

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from aiorwlock_remote import LockBusy, LockLost, LockTimeout, NotOwner
-from aiorwlock_remote.recipes import Occupancy, Occupied
-from tests.recipes.occupied_places import BOOK, NAME, Place
+from aiorwlock_remote import Closed, LockBusy, LockLost, LockTimeout, NotOwner
+from aiorwlock_remote.recipes import Occupancy, Occupied, folder_occupancy
+from aiorwlock_remote.runtime.event_loop import require_asyncio
+from tests.recipes.occupied_places import BOOK, NAME, FolderPlace, Place
+from tests.recipes.test_occupancy_faults import NOTHING as NOTHING_
+from tests.recipes.test_occupancy_faults import watched
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.no_uvloop("nothing here depends on what runs the loop"),
 ]
+
 
 NOTHING: tuple[list[str], list[str]] = ([], [])
 
@@ -258,3 +264,44 @@ async def test_many_want_it_at_once(place: Place) -> None:
                     group.start_soon(want, (ours, theirs)[number % 2])
     assert (most, turns) == (1, TASKS * TURNS)
     assert place.records() == NOTHING
+
+
+# ------- Occupancy that are closed, and a loop that their libraries do not know
+
+
+async def test_closing_calls_off_and_gives_back(tmp_path: Path) -> None:
+    place = FolderPlace(str(tmp_path))
+    home, store = watched(folder_occupancy.occupancy(tmp_path))
+    held = await home.occupy(("book", 1))
+    stands = anyio.Event()
+
+    async def stand(step: str) -> None:
+        if step == "promote":
+            stands.set()
+            await anyio.sleep(0.05)
+
+    store.before = stand
+    errors: list[str] = []
+
+    async def use(timeout: float | None) -> None:
+        try:
+            await home.occupy(BOOK, timeout)
+        except (Closed, LockTimeout) as exc:
+            errors.append(type(exc).__name__)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(use, None)
+        await stands.wait()
+        await home.aclose()
+    assert errors == ["Closed"]
+    assert place.records() == NOTHING_
+    assert not await held.release()
+    with pytest.raises(Closed):
+        await home.occupy(BOOK)
+    assert place.records() == NOTHING_
+
+
+@pytest.mark.only_on("trio", "it is about trio")
+async def test_a_library_of_asyncio_says_so() -> None:
+    with pytest.raises(Exception, match="asyncio only"):
+        require_asyncio()

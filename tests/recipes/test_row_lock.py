@@ -2,107 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.recipes.fix_rows import (
-    mariadb_site,
-    oracle_site,
-    postgresql_site,
-    sqlite_site,
-)
-from tests.recipes.row_basics import RowLockBasics
-from tests.recipes.row_sites import RowSite
-from tests.recipes.row_suite import RowLockSuite
-from tests.servers.oracle.client import OracleUser
+from tests.recipes.row_sites import site_of
+from tests.recipes.row_suite import RowLockBasics, RowLockSuite
 
 pytestmark = pytest.mark.anyio
 
 LEASE = 30.0
+driver_of_asyncio = pytest.mark.only_on(
+    "asyncio", "trio's way to a driver is PostgreSQL's"
+)
+other_statements = pytest.mark.only_on("asyncio", "what differs is in the statements")
 
 
 @pytest.mark.no_uvloop("its thread is the same")
 class TestSqlite(RowLockSuite):
-    @pytest.fixture
-    def site(self, tmp_path: Path) -> Iterator[RowSite]:
-        with sqlite_site(tmp_path) as site:
-            yield site
+    site = site_of("sqlite")
 
 
 @pytest.mark.only_on("trio", "its thread is the same")
 class TestLeasedSqlite(RowLockSuite):
-    @pytest.fixture
-    def site(self, tmp_path: Path) -> Iterator[RowSite]:
-        with sqlite_site(tmp_path) as site:
-            site.lease = LEASE
-            yield site
+    site = site_of("sqlite", LEASE)
 
 
 @pytest.mark.only_on("trio", "the longer way to a driver; the other is below")
 class TestPostgresql(RowLockSuite):
-    @pytest.fixture
-    def site(self, tables: str) -> Iterator[RowSite]:
-        with postgresql_site(tables) as site:
-            yield site
+    site = site_of("postgresql")
 
 
-@pytest.mark.only_on("asyncio", "what differs is in the statements")
+@other_statements
 class TestLeasedPostgresql(RowLockBasics):
-    @pytest.fixture
-    def site(self, tables: str) -> Iterator[RowSite]:
-        with postgresql_site(tables) as site:
-            site.lease = LEASE
-            yield site
+    site = site_of("postgresql", LEASE)
 
 
-@pytest.mark.only_on("asyncio", "trio's way to a driver is PostgreSQL's")
+@driver_of_asyncio
 class TestMariadb(RowLockSuite):
-    @pytest.fixture
-    def site(self, mariadb_tables: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_tables) as site:
-            yield site
+    site = site_of("mariadb")
 
 
-@pytest.mark.only_on("asyncio", "what differs is in the statements")
+@other_statements
 class TestLeasedMariadb(RowLockBasics):
-    @pytest.fixture
-    def site(self, mariadb_tables: str) -> Iterator[RowSite]:
-        with mariadb_site(mariadb_tables) as site:
-            site.lease = LEASE
-            yield site
+    site = site_of("mariadb", LEASE)
 
 
-@pytest.mark.only_on("asyncio", "trio's way to a driver is PostgreSQL's")
+@driver_of_asyncio
 class TestMysql(RowLockSuite):
-    @pytest.fixture
-    def site(self, mysql_tables: str) -> Iterator[RowSite]:
-        with mariadb_site(mysql_tables) as site:
-            yield site
+    site = site_of("mysql")
 
 
-@pytest.mark.only_on("asyncio", "what differs is in the statements")
+@other_statements
 class TestLeasedMysql(RowLockBasics):
-    @pytest.fixture
-    def site(self, mysql_tables: str) -> Iterator[RowSite]:
-        with mariadb_site(mysql_tables) as site:
-            site.lease = LEASE
-            yield site
+    site = site_of("mysql", LEASE)
 
 
-@pytest.mark.only_on("asyncio", "trio's way to a driver is PostgreSQL's")
+@driver_of_asyncio
 class TestOracle(RowLockSuite):
-    @pytest.fixture
-    def site(self, oracle_user: OracleUser) -> Iterator[RowSite]:
-        with oracle_site(oracle_user.at("19c")) as site:
-            yield site
+    site = site_of("oracle")
 
 
-@pytest.mark.only_on("asyncio", "what differs is in the statements")
+@other_statements
 class TestLeasedOracle(RowLockBasics):
-    @pytest.fixture
-    def site(self, oracle_user: OracleUser) -> Iterator[RowSite]:
-        with oracle_site(oracle_user.at("19c")) as site:
-            site.lease = LEASE
-            yield site
+    site = site_of("oracle", LEASE)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from aiorwlock_remote import LockLost, connect
+from aiorwlock_remote import LockLost, WouldDeadlock, connect
+from aiorwlock_remote.core.row import RowState
+from aiorwlock_remote.core.row_grants import RowGrant, load_row_grants
 from aiorwlock_remote.errors import AcquireUncertain, BadRecord, ConfigurationError
+from aiorwlock_remote.locks.held import state_of
+from aiorwlock_remote.recipes import RowLock
+from tests.backends.redis.connections import eventually
 from tests.recipes.fix_rows import LocksSite, port_of, through
-from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, ask, opened
+from tests.recipes.row_sites import FREE, LOCKED, MODES, PATIENCE, RowSite, ask, opened
 from tests.servers.proxy import Proxy
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.no_uvloop("what differs is in the driver's sockets, and tested there"),
 ]
+
 
 SHORT, KEPT = 1.5, 3.0
 
@@ -241,3 +253,132 @@ async def test_leases_that_cannot_be(sqlite: LocksSite, lease: float) -> None:
     async with connect(sqlite.url) as locks:
         with pytest.raises(ConfigurationError):
             locks.row_lock("invoices", 1, lease=lease)
+
+
+# ------------------------------------------------------------------------------
+# Row locks whose lease is over, or whose grant is gone: the holder gets ``LockLost``.
+#
+# How a loss cancels a body, and which error wins, is tested in
+# tests/runtime/test_loss.py for all grants.
+
+
+@pytest.fixture
+def leased(sqlite: LocksSite) -> LocksSite:
+    sqlite.lease = 30.0
+    return sqlite
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_release_after_the_deadline(leased: LocksSite, mode: str) -> None:
+    """The row is released all the same, although no other program has come since."""
+    async with opened(leased) as lock_of:
+        held = await ask(lock_of(1), mode)()
+        state_of(held).lease.deadline = 0.0
+        with pytest.raises(LockLost, match="lost: expired"):
+            await held.release()
+        assert held.lost == "expired"
+        assert not held.valid
+        await eventually(lambda: leased.plain.state() == FREE, "released")
+
+
+async def test_a_grant_that_was_purged_is_lost(leased: LocksSite) -> None:
+    """The row stands, without it: that is no row that was deleted."""
+    async with opened(leased) as lock_of:
+        held = await lock_of(1).write()
+        leased.plain.run("UPDATE invoices SET lock_grants = NULL, lock_mark = 'Unlock'")
+        with pytest.raises(LockLost, match="lost: forced"):
+            await held.release()
+
+
+# ------------------------------------------------------------------------------
+# Row locks whose ``RowHeld`` is dropped. What holds for all grants is tested in
+# tests/locks/test_dropped_objects.py.
+
+
+LEASE = 1.5
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        yield recorded
+        gc.collect()
+
+
+async def drop(lock: RowLock) -> None:
+    await lock.write()
+
+
+async def test_it_ends_with_its_lease(sqlite: LocksSite) -> None:
+    """Though the warning refers to it."""
+    async with connect(sqlite.url) as locks, connect(sqlite.url) as others:
+        lock = locks.row_lock("invoices", 1, lease=LEASE)
+        with recorded_warnings() as recorded:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drop, lock)
+        (warning,) = recorded
+        assert warning.category is ResourceWarning
+        assert "invoices/1" in str(warning.message)
+        assert str(warning.message).endswith("it ends with its lease")
+        async with others.row_lock("invoices", 1, lease=30).write(timeout=PATIENCE):
+            pass
+
+
+async def test_without_a_lease_it_stays(sqlite: LocksSite) -> None:
+    """Until the ``Locks`` is closed."""
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1)
+        with recorded_warnings() as recorded:
+            await drop(lock)
+        (warning,) = recorded
+        assert warning.category is ResourceWarning
+        assert str(warning.message).endswith("the row stays locked")
+        with pytest.raises(WouldDeadlock):
+            await drop(lock)
+        assert sqlite.plain.state() == LOCKED["write"]
+    assert sqlite.plain.state() == FREE
+
+
+# --- Leased rows whose event loop is blocked: they are renewed in another thread
+
+
+LEASES_BLOCKED = 2.5
+
+
+def stored_grant(site: RowSite) -> RowGrant:
+    """Read the one grant in row 1, as another process does; no event loop is needed."""
+    ((mark, readers, reason, text),) = site.plain.rows(
+        "SELECT lock_mark, read_lock_count, lock_reason, lock_grants"
+        " FROM invoices WHERE id = 1"
+    )
+    stored = load_row_grants(RowState(mark, int(readers), str(reason)), text)
+    assert stored is not None
+    (grant,) = stored.grants
+    return grant
+
+
+def block_until_renewed(site: LocksSite, until: int) -> None:
+    """Block the caller, and its loop, until the stored lease ends after ``until``."""
+    last_chance = time.monotonic() + PATIENCE
+    while stored_grant(site).expires <= until:
+        assert time.monotonic() < last_chance, "the row was not renewed"
+        time.sleep(LEASE / 20)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb", "mysql", "oracle"])
+async def test_a_blocked_loop_keeps_its_row(
+    name: str, mode: str, request: pytest.FixtureRequest
+) -> None:
+    site: LocksSite = request.getfixturevalue(name)
+    async with connect(site.url) as locks:
+        async with ask(locks.row_lock("invoices", 1, lease=LEASE), mode)() as held:
+            begun = stored_grant(site)
+            blocked_for = round(LEASES_BLOCKED * LEASE * 1_000_000)
+            block_until_renewed(site, begun.expires + blocked_for)
+            held.check()
+            await anyio.lowlevel.checkpoint()  # a loss would cancel the body here
+            assert site.plain.state() == LOCKED[mode]
+            assert stored_grant(site).fence == held.fence == begun.fence
+        assert site.plain.state() == FREE

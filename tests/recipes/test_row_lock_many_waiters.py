@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 from aiorwlock_remote.recipes import RowHeld, RowLock
-from tests.recipes.fix_rows import LocksSite, mariadb_site, postgresql_site, sqlite_site
+from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, opened
 from tests.recipes.row_worker import PATIENCE, put, value
 from tests.servers.plain_rows import PlainRows
@@ -26,17 +25,10 @@ SITES = ("sqlite", "postgresql", "mariadb", "mysql")
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest) -> Iterator[LocksSite]:
+def site(request: pytest.FixtureRequest) -> LocksSite:
     """By its name."""
-    ask: Callable[[str], str] = request.getfixturevalue
-    sites = {
-        "sqlite": lambda: sqlite_site(request.getfixturevalue("tmp_path")),
-        "postgresql": lambda: postgresql_site(ask("tables")),
-        "mariadb": lambda: mariadb_site(ask("mariadb_tables")),
-        "mysql": lambda: mariadb_site(ask("mysql_tables")),
-    }
-    with sites[request.param]() as made:
-        yield made
+    found: LocksSite = request.getfixturevalue(request.param)
+    return found
 
 
 class Model:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import hiredis
 import pytest
 
@@ -19,7 +20,9 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.errors import BadRecord
-from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score
+from tests.backends.redis.connections import eventually
+from tests.backends.redis.rights import objects, rules, set_rules, user
+from tests.recipes.fix_sets import KEY, QUEUE, STATE, proxies, score, traces
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
@@ -163,3 +166,48 @@ async def test_full_memory_keeps_out_but_lets_leave(start_redis: StartRedis) -> 
             await pool.try_acquire()
         await pool.update(held)
         assert await pool.release(held)
+
+
+# ------------------------------------------------------------------------------
+# The rights that the documentation says a mutex set needs: enough, none too many.
+
+
+@pytest.fixture
+def server(start_redis: StartRedis) -> RedisServer:
+    return start_redis()
+
+
+async def everything(server: RedisServer, url: str) -> None:
+    """Every kind of step on a set."""
+    async with connect(url) as one, connect(url) as two:
+        pool, other = (locks.mutex_set(KEY, lease=60) for locks in (one, two))
+        await pool.create("a")
+        held = await pool.acquire("a")
+        await pool.update(held)
+
+        async def wait() -> None:
+            async with other.acquire():
+                pass
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await eventually(lambda: server.ask("ZCARD", QUEUE) == 1, "waits", 3)
+            await pool.release(held)
+        assert [name async for name in pool.list()] == ["a"]
+        await pool.release(await pool.acquire(), remove=True)
+        await pool.remove("a")
+
+
+async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
+    with user(server, rules() + set_rules()) as url:
+        await everything(server, url)
+        assert traces(server) == []
+    assert objects(server) <= {b"info", b"config|get", b"client|kill"}
+
+
+@pytest.mark.parametrize("right", [right for right in set_rules() if right[0] == "+"])
+async def test_none_of_them_is_too_many(server: RedisServer, right: str) -> None:
+    some = [rule for rule in rules() + set_rules() if rule != right]
+    with user(server, some) as url, pytest.raises((BackendError, ExceptionGroup)):
+        await everything(server, url)
+    assert right[1:].encode() in objects(server)

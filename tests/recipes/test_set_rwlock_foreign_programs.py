@@ -28,7 +28,7 @@ from tests.recipes.fix_pairs import (
     store_of,
     traces,
 )
-from tests.recipes.published_pair import PublishedPair
+from tests.recipes.published import PublishedPair
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 

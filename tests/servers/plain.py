@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from typing import Any
 
+import oracledb
+import psycopg
+import pymysql
 import redis
 
 from aiorwlock_remote.testing.conformance import ForeignClient, Name
+from tests.servers.mariadb import connected
+from tests.servers.oracle.client import OracleUser
+from tests.servers.plain_seats import PlainSeats
+from tests.servers.real_oracle import OracleDatabase
 
 
 class PlainRedis(ForeignClient):
@@ -74,3 +81,52 @@ class PlainCluster(PlainRedis):
 def _cluster_client(url: str) -> redis.RedisCluster:
     first = url.removeprefix("redis+cluster://").partition(",")[0]
     return redis.RedisCluster.from_url(f"redis://{first}", decode_responses=True)
+
+
+# --------------------------------------- Another program at MariaDB, by pymysql
+
+
+class PlainMariadb(PlainSeats):
+    """The published statements at ``url``."""
+
+    taken = pymysql.IntegrityError
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(prefix)
+        self._url = url
+
+    def connected(self) -> AbstractContextManager[Any]:
+        return closing(connected(self._url))
+
+
+# ------------------------------------ Another program at PostgreSQL, by psycopg
+
+
+class PlainPostgresql(PlainSeats):
+    """The published statements at ``url``."""
+
+    taken = psycopg.errors.UniqueViolation
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(prefix)
+        self._url = url
+
+    def connected(self) -> AbstractContextManager[Any]:
+        return psycopg.connect(self._url)
+
+
+# --------------------- Another program at Oracle, by the driver's blocking side
+
+
+class PlainOracle(PlainSeats):
+    """The published statements of a user."""
+
+    bind = ":{}"
+    taken = oracledb.IntegrityError  # ORA-00001
+
+    def __init__(self, user: OracleUser | OracleDatabase, prefix: str) -> None:
+        super().__init__(prefix)
+        self._user = user
+
+    def connected(self) -> AbstractContextManager[Any]:
+        return oracledb.connect(**self._user.login)

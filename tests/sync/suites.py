@@ -17,7 +17,7 @@ NOT_OURS = {
 #: Cases whose subject is the event loop of the caller.
 NOT_OF_THREADS = {
     "test_another_loop": "any thread may use it",
-    "test_after_a_fork": "of the async API in a child; see test_fork.py",
+    "test_after_a_fork": "of the async API in a child; see test_exit.py",
     "test_a_body_left_in_a_fork": "the same",
     "test_a_task_that_ended_without_release": "a grant belongs to its Held",
     "test_each_phase_reads_the_stores_clock": "calls methods of the class Held",

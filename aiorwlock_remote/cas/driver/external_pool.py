@@ -124,7 +124,7 @@ class BorrowedConnections(Generic[C]):
                 return
             # A pool or an engine resets what comes back, with most drivers by a request
             # more. That request must neither delay nor change the answer of the request
-            # before (test_external_pool.py).
+            # before (test_pool.py).
             returning = asyncio.ensure_future(self._return(connection))
             self._returns.add(returning)
             returning.add_done_callback(self._returns.discard)
@@ -167,7 +167,7 @@ class BorrowedConnections(Generic[C]):
         try:
             yield
         except Exception as exc:  # noqa: BLE001 - it is the pool's
-            # The request was answered before, and stays so (test_external_pool.py).
+            # The request was answered before, and stays so (test_pool.py).
             log_event(
                 log, "connection_not_returned", server=self._where, error=str(exc)
             )

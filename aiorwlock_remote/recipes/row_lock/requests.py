@@ -52,7 +52,7 @@ class RowRequests(Generic[S]):
       test_closed_and_cancelled_it_is_given_back_once).
     * Without a ticket, a release that may have been carried out is never repeated: the
       second one would release the lock of another reader (test_row_lock_faults.py,
-      test_a_lost_reply_to_a_release; test_row_lock_cleanup.py,
+      test_a_lost_reply_to_a_release; test_row_lock_lost.py,
       test_without_a_lease_nothing_is_done_twice).
 
     ``on_freed`` is called with the row, in the event loop, after each release.

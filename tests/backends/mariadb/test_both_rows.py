@@ -15,7 +15,7 @@ from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.mariadb.pools import STRICT, pool_of
 from tests.backends.mariadb.products import MARIADB_PRODUCT, Product
-from tests.cas.open_stores import LEASE, ORDER, acquire, opened
+from tests.cas.tables import LEASE, ORDER, acquire, opened
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import run
 

@@ -24,7 +24,7 @@ from aiorwlock_remote.ports import StoreBase
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.backends.mariadb.products import kill, product_of, sessions, waiting
-from tests.cas.open_stores import LEASE, ORDER, acquire, opened
+from tests.cas.tables import LEASE, ORDER, acquire, opened
 from tests.renewals import renewed
 from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.proxy import Proxy

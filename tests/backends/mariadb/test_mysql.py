@@ -17,7 +17,7 @@ from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import STRICT, pool_of
 from tests.backends.mariadb.products import waiting
 from tests.backends.redis.connections import eventually
-from tests.cas.open_stores import ORDER, acquire, opened
+from tests.cas.tables import ORDER, acquire, opened
 from tests.recipes.fix_rows import mariadb_site
 from tests.recipes.row_sites import FREE
 from tests.servers.certificates import Certificates

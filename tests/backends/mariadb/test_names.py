@@ -12,7 +12,7 @@ from aiorwlock_remote import Locks, connect
 from tests.backends.mariadb.pools import pool_of
 from tests.backends.mariadb.products import MYSQL_PRODUCT, Product
 from tests.servers.mariadb import connected, run
-from tests.servers.plain_mariadb import PlainMariadb
+from tests.servers.plain import PlainMariadb
 
 pytestmark = [
     pytest.mark.anyio,

@@ -12,8 +12,7 @@ from aiorwlock_remote.backends.mariadb import store as mariadb
 from aiorwlock_remote.backends.mariadb.statements import statement
 from tests.backends.mariadb.products import numbers, waiting
 from tests.backends.redis.connections import eventually
-from tests.cas.open_stores import opened
-from tests.cas.purged import forgets_all, goes_by_keys, often
+from tests.cas.tables import forgets_all, goes_by_keys, often, opened
 from tests.servers.mariadb import connected, run
 
 pytestmark = [

@@ -9,7 +9,7 @@ from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import MARIADB
 from aiorwlock_remote.recipes.row_lock.target import RowSql
 from tests.backends.mariadb.pools import STRICT, pool_of
-from tests.cas.open_stores import opened
+from tests.cas.tables import opened
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import run
 

@@ -10,10 +10,10 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.backends.mariadb.products import foreign_mutexes, waiting
-from tests.cas.open_stores import ORDER, acquire, opened, orders
+from tests.cas.tables import ORDER, acquire, opened, orders
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer, connected, run
-from tests.servers.plain_mariadb import PlainMariadb
+from tests.servers.plain import PlainMariadb
 
 pytestmark = [
     pytest.mark.anyio,

@@ -11,7 +11,7 @@ from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.mariadb.pools import pool_of
 from tests.backends.mariadb.products import foreign_mutexes
-from tests.cas.open_stores import ORDER, acquire, opened, orders
+from tests.cas.tables import ORDER, acquire, opened, orders
 from tests.servers.mariadb import run
 
 pytestmark = [

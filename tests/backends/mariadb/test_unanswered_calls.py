@@ -25,7 +25,7 @@ from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
 from tests.backends.mariadb.products import Product, product_of
-from tests.cas.delayed_schema import is_not_cut_off
+from tests.cas.tables import is_not_cut_off
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import OWNER, Mariadb, MariadbServer

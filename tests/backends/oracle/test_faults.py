@@ -18,7 +18,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.oracle.programs import seats
-from tests.cas.open_stores import LEASE, ORDER, acquire, opened
+from tests.cas.tables import LEASE, ORDER, acquire, opened
 from tests.renewals import renewed
 from tests.servers.oracle.client import OracleUser
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
+import sqlfluff
 import sqlglot
+from sqlfluff.api.simple import APIParsingError
 from sqlglot import exp
 
 from aiorwlock_remote._util.statements import load_statements
@@ -121,3 +124,60 @@ def test_no_bind_is_a_reserved_word() -> None:
         text = re.sub(r"'[^']*'", "", statement(name))
         for bind in re.findall(r":(\w+)", text):
             assert bind[:2] in {"i_", "t_", "n_", "o_"}, bind
+
+
+# ------------------------------------------------------------------------------
+# Whole blocks against a grammar of PL/SQL that other people wrote (sqlfluff's).
+#
+# It is a linter's: some semicolons may be missing without it noticing. The double of
+# Oracle (tests/servers/oracle) is stricter there.
+
+
+# What stands in the block of a swap, and what may not stand there instead.
+DAMAGE = {
+    "THEN": "",
+    "END IF;": "",
+    "WHEN ": "",
+    ":= 1": "= 1",
+    "NVL(": "NVL",
+}
+
+
+def parse(text: str) -> None:
+    """Raises for what is not Oracle's."""
+    sqlfluff.parse(text, dialect="oracle")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement(name: str) -> None:
+    parse(statement(name, "OWNER"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("good", "bad"), DAMAGE.items())
+def test_damage_is_found(good: str, bad: str) -> None:
+    block = statement("swap")
+    assert good in block
+    with pytest.raises(APIParsingError):
+        parse(block.replace(good, bad, 1))
+
+
+# ----------------------------- The documentation shows the tables that are made
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "stores" / "oracle.md"
+
+
+def flat(sql: str) -> str:
+    return " ".join(re.sub(r"--.*", "", sql).split())
+
+
+@pytest.mark.parametrize("name", ["schema_locks", "schema_doormans"])
+def test_tables_stand_on_the_page_as_they_are_made(name: str) -> None:
+    assert flat(statement(name)) in flat(PAGE.read_text("utf-8"))
+
+
+def test_the_page_says_what_the_store_was_tested_with() -> None:
+    text = flat(PAGE.read_text("utf-8"))
+    assert "never yet run on Oracle itself" in text
+    assert "ORACLE_DSN" in text

@@ -20,7 +20,7 @@ from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.backends.oracle.driver import check_version
 from aiorwlock_remote.backends.oracle.statements import statements_of
 from tests.backends.oracle.programs import run
-from tests.cas.open_stores import opened
+from tests.cas.tables import opened
 from tests.servers.oracle.client import OracleDouble, OracleUser
 from tests.servers.proxy import Proxy
 

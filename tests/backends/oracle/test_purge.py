@@ -13,8 +13,7 @@ from aiorwlock_remote.backends.oracle import store as oracle
 from aiorwlock_remote.core.commands import Granted
 from tests.backends.oracle.programs import run
 from tests.backends.redis.connections import eventually
-from tests.cas.open_stores import acquire, opened, orders
-from tests.cas.purged import forgets_all, often
+from tests.cas.tables import acquire, forgets_all, often, opened, orders
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = [

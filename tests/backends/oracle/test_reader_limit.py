@@ -21,7 +21,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import StoreBase
 from tests.backends.oracle.programs import run
-from tests.cas.open_stores import LEASE, ORDER, opened
+from tests.cas.tables import LEASE, ORDER, opened
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = pytest.mark.asyncio

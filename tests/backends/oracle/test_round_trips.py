@@ -9,7 +9,7 @@ from aiorwlock_remote import connect
 from aiorwlock_remote.core.commands import Granted
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.ports import Renewal
-from tests.cas.open_stores import LEASE, acquire, opened, orders
+from tests.cas.tables import LEASE, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = [

@@ -26,7 +26,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import Renewal
 from tests.backends.oracle.programs import run, seats
-from tests.cas.open_stores import LEASE, ORDER, acquire, opened, orders
+from tests.cas.tables import LEASE, ORDER, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("asyncio does it")]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import anyio
 import psycopg
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import Held, Locks
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.servers.postgresql import Postgresql
 
 LOUD = {"log_statement": "all", "log_line_prefix": "%a|"}
@@ -48,3 +53,22 @@ async def queued(locks: Locks, number: int = 1, kind: str = "order") -> bool:
 async def take(locks: Locks) -> None:
     async with locks.mutex("order", 1):
         pass
+
+
+@asynccontextmanager
+async def waited_for(
+    others: Locks,
+    locks: Locks,
+    until: Callable[[], Awaitable[bool]] | None = None,
+    seconds: float = 5,
+) -> AsyncIterator[Held]:
+    """A grant of ``others`` for which a task of ``locks`` waits, until the block ends.
+
+    ``until``: what is true before the block begins; None: the task is in the queue.
+    """
+    held = await others.mutex("order", 1).acquire()
+    async with anyio.create_task_group() as group:
+        group.start_soon(take, locks)
+        await wait_until(until or partial(queued, others), seconds)
+        yield held
+        await held.release()

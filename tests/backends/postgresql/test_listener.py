@@ -12,6 +12,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend, listener
 from aiorwlock_remote.testing.conformance.actors import wait_until
+from tests.backends.postgresql.notices import take, waited_for
 from tests.renewals import renewed
 
 pytestmark = [
@@ -45,11 +46,8 @@ async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
         async with locks.mutex("order", 1):
             pass
         assert not listeners(tables)  # nobody has waited
-        async with anyio.create_task_group() as group:
-            held = await others.mutex("order", 1).acquire()
-            group.start_soon(take, locks)
-            await wait_until(lambda: has(tables, 1), 5)
-            await held.release()
+        async with waited_for(others, locks, lambda: has(tables, 1)):
+            pass
         assert len(listeners(tables)) == 1
     await wait_until(lambda: has(tables, 0), 5)
 
@@ -57,13 +55,10 @@ async def test_it_is_there_as_long_as_the_locks_are(tables: str) -> None:
 async def test_lost_it_comes_again(tables: str) -> None:
     async with connect(tables) as locks, connect(unheard(tables)) as others:
         for _ in range(3):
-            held = await others.mutex("order", 1).acquire()
-            async with anyio.create_task_group() as group:
-                group.start_soon(take, locks)
-                await wait_until(lambda: has(tables, 1), 10)
+            async with waited_for(others, locks, lambda: has(tables, 1), 10):
+                # whether it listens just now or not
                 (pid,) = listeners(tables)
                 cut(tables, pid)
-                await held.release()  # whether it listens just now or not
             await wait_until(partial(gone, tables, pid), 10)
         await wait_until(lambda: has(tables, 1), 10)
 
@@ -99,11 +94,8 @@ async def test_without_it_they_poll(tables: str) -> None:
             "polls",
             "cheap looks every 5 to 250 ms",
         )
-        held = await others.mutex("order", 1).acquire()
-        async with anyio.create_task_group() as group:
-            group.start_soon(take, locks)
-            await wait_until(lambda: waits(others), 5)
-            await held.release()
+        async with waited_for(others, locks, lambda: waits(others)):
+            pass
         assert not listeners(tables)
 
 
@@ -114,20 +106,12 @@ async def test_over_a_pool_of_the_users(tables: str) -> None:
         backend = PostgresqlBackend(pool)
         assert "secret" not in repr(backend)
         async with connect(backend) as locks, connect(unheard(tables)) as others:
-            held = await others.mutex("order", 1).acquire()
-            async with anyio.create_task_group() as group:
-                group.start_soon(take, locks)
-                await wait_until(lambda: waits(others), 5)
-                await held.release()
+            async with waited_for(others, locks, lambda: waits(others)):
+                pass
             async with locks.mutex("kept", 1) as kept:
                 await renewed(kept)
         assert not listeners(tables)
         assert await pool.fetchval("SELECT 1") == 1
-
-
-async def take(locks: Locks) -> None:
-    async with locks.mutex("order", 1):
-        pass
 
 
 async def has(url: str, number: int) -> bool:

@@ -24,6 +24,7 @@ from tests.backends.postgresql.notices import (
     statements,
     swaps,
     take,
+    waited_for,
 )
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import Postgresql
@@ -112,13 +113,9 @@ async def test_a_holder_with_a_listener_knows_of_the_queue(server: Postgresql) -
         await waited(others, locks)
         await waited(locks, others)
         for _ in range(2):
-            held = await others.mutex("order", 1).acquire()
-            async with anyio.create_task_group() as group:
-                group.start_soon(take, locks)
-                await wait_until(partial(queued, locks), 5)
+            async with waited_for(others, locks, partial(queued, locks)):
                 await anyio.sleep(0.2)  # it looks
                 before = len(statements(server))
-                await held.release()
             # One of the one who leaves; one each to enter and to leave.
             assert len(statements(server)) == before + 3
 
@@ -160,12 +157,8 @@ async def test_whoever_has_made_others_wait_listens(
             pass
         assert not await listens(others)  # nobody has waited for what it held
         for turn in range(3):
-            held = await others.mutex("order", 1).acquire()
-            async with anyio.create_task_group() as group:
-                group.start_soon(take, locks)
-                await wait_until(partial(queued, locks), 5)
+            async with waited_for(others, locks, partial(queued, locks)):
                 await wait_until(partial(heard, turn), 5)
-                await held.release()
             if turn == 0:
                 # Twice, if the listener of the waiter opened just then: it asks again.
                 assert 1 <= len(refused) <= 2
@@ -177,13 +170,12 @@ async def test_whoever_has_made_others_wait_listens(
 
 async def test_a_client_without_listener_is_not_notified(server: Postgresql) -> None:
     """It takes a lock of the whole server."""
-    async with connect(server.url) as locks, connect(server.url) as others:
-        held = await others.mutex("order", 1).acquire()
-        async with anyio.create_task_group() as group:
-            group.start_soon(take, locks)
-            await wait_until(partial(queued, others), 5)
-            assert "pg_notify" not in "".join(log_of(server))
-            await held.release()
+    async with (
+        connect(server.url) as locks,
+        connect(server.url) as others,
+        waited_for(others, locks),
+    ):
+        assert "pg_notify" not in "".join(log_of(server))
 
 
 SPOILT = """

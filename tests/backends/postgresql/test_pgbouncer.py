@@ -9,8 +9,8 @@ import anyio
 import psycopg
 import pytest
 
-from aiorwlock_remote import Locks, Unsupported, connect
-from aiorwlock_remote.testing.conformance.actors import wait_until
+from aiorwlock_remote import Unsupported, connect
+from tests.backends.postgresql.notices import waited_for
 from tests.renewals import renewed
 from tests.servers.pgbouncer import Pgbouncer
 from tests.servers.postgresql import PostgresqlServer
@@ -78,12 +78,12 @@ async def test_the_keeper_renews(url: str) -> None:
 async def test_the_listener_connects_to_the_server_itself(
     url: str, tables: str
 ) -> None:
-    async with connect(f"{url}&listen={tables}") as locks, connect(tables) as others:
-        held = await others.mutex("order", 1).acquire()
-        async with anyio.create_task_group() as group:
-            group.start_soon(take, locks)
-            await wait_until(lambda: has(tables, 1), 30)
-            await held.release()
+    async with (
+        connect(f"{url}&listen={tables}") as locks,
+        connect(tables) as others,
+        waited_for(others, locks, lambda: has(tables, 1), 30),
+    ):
+        pass
 
 
 async def test_who_would_not_be_told_polls(
@@ -93,11 +93,8 @@ async def test_who_would_not_be_told_polls(
     with caplog.at_level(logging.WARNING, "aiorwlock_remote.postgresql"):
         others_at = f"{tables}?listen=no"
         async with connect(url) as locks, connect(others_at) as others:
-            held = await others.mutex("order", 1).acquire()
-            async with anyio.create_task_group() as group:
-                group.start_soon(take, locks)
-                await wait_until(lambda: warned(caplog), 30)
-                await held.release()
+            async with waited_for(others, locks, lambda: warned(caplog), 30):
+                pass
             assert listeners(tables) == 0
     (message,) = caplog.messages
     assert message.startswith("listen_needs_direct_connection ")
@@ -123,11 +120,6 @@ async def test_prepared_statements_are_not_there_the_next_time(
                 group.start_soon(many, number)
     assert refused
     assert all("statement_cache=no" in str(exc) for exc in refused)
-
-
-async def take(locks: Locks) -> None:
-    async with locks.mutex("order", 1):
-        pass
 
 
 async def has(tables: str, number: int) -> bool:

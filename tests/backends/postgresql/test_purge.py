@@ -11,8 +11,7 @@ from aiorwlock_remote._util import purge
 from aiorwlock_remote.backends.postgresql import store as postgresql
 from aiorwlock_remote.cas.driver import store as driver_store
 from tests.backends.redis.connections import eventually
-from tests.cas.open_stores import acquire, opened, orders
-from tests.cas.purged import forgets_all, goes_by_keys, often
+from tests.cas.tables import acquire, forgets_all, goes_by_keys, often, opened, orders
 
 pytestmark = [
     pytest.mark.anyio,

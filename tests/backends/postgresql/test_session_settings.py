@@ -13,7 +13,7 @@ from aiorwlock_remote.core.row import RowTable
 from aiorwlock_remote.core.row_dialects import POSTGRESQL
 from aiorwlock_remote.recipes.row_lock.target import RowSql
 from aiorwlock_remote.testing.conformance.actors import wait_until
-from tests.cas.open_stores import opened
+from tests.cas.tables import opened
 
 pytestmark = pytest.mark.asyncio
 

@@ -189,3 +189,21 @@ class DamagedResource:
             return message
         decode_step(command, answer)
         return None
+
+    def damages(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each field with each value that damages it: key, field, value."""
+        for key, field, text in list(self.fields()):
+            ways = {"half": text[: len(text) // 2], "nul": f"{text}\0"}
+            for damage in DAMAGES:
+                bad = ways.get(damage, damage)
+                fits = text.isdigit() or field == "seat"  # half of it does, too
+                if bad != text and not (damage == "half" and fits):
+                    yield key, field, bad
+
+    def is_refused_with_keys_of_another_type(self) -> None:
+        for key in self.keys:
+            for command in self.commands:
+                self.reset()
+                self.client.ask("DEL", key)
+                self.client.ask("RPUSH", key, "x")
+                assert f"BADRECORD {key} is not a" in (self.refusal(command) or "")

@@ -34,7 +34,6 @@ from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.ports import StoreSettings
 from tests.backends.redis.one_resource import (
     CLIENT_ID,
-    DAMAGES,
     LEASE,
     DamagedResource,
     ResourceClient,
@@ -117,40 +116,26 @@ def test_every_field_in_every_way(
     """
     damaged = DamagedLock(client, mode, queued=queued)
     refused = 0
-    for key, field, text in list(damaged.fields()):
-        for damage in DAMAGES:
-            bad = {"half": text[: len(text) // 2], "nul": f"{text}\0"}.get(
-                damage, damage
-            )
-            fits = text.isdigit() or field == "seat"  # half of it does, too
-            if bad == text or (damage == "half" and fits):
-                continue
-            for command in damaged.commands:
-                damaged.reset()
-                client.ask("HSET", key, field, bad)
-                message = damaged.refusal(command)
-                if message is not None:
-                    start = "reader:" if field.startswith("reader:") else field[:12]
-                    named = {start, "seat"} if field == "writer" else {start}
-                    assert any(f"{key}: field {name}" in message for name in named), (
-                        message
-                    )
-                    refused += 1
-                elif queued and not field.startswith("reader:"):
-                    fine = not bad and (field in DEFAULTS or field[:6] == "place:")
-                    assert fine or field in NOT_READ, (field, bad, command)
+    for key, field, bad in damaged.damages():
+        for command in damaged.commands:
+            damaged.reset()
+            client.ask("HSET", key, field, bad)
+            message = damaged.refusal(command)
+            if message is not None:
+                start = "reader:" if field.startswith("reader:") else field[:12]
+                named = {start, "seat"} if field == "writer" else {start}
+                assert any(f"{key}: field {name}" in message for name in named), message
+                refused += 1
+            elif queued and not field.startswith("reader:"):
+                fine = not bad and (field in DEFAULTS or field[:6] == "place:")
+                assert fine or field in NOT_READ, (field, bad, command)
     assert refused > 100
 
 
 @pytest.mark.parametrize("mode", [READ, WRITE])
 def test_every_key_of_another_type(client: ResourceClient, mode: Mode) -> None:
     damaged = DamagedLock(client, mode, queued=True)
-    for key in damaged.keys:
-        for command in damaged.commands:
-            damaged.reset()
-            client.ask("DEL", key)
-            client.ask("RPUSH", key, "x")
-            assert f"BADRECORD {key} is not a" in (damaged.refusal(command) or "")
+    damaged.is_refused_with_keys_of_another_type()
 
 
 @pytest.mark.parametrize("score", ["-inf", "-5", "1.5", "1e300"])

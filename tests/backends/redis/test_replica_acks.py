@@ -60,7 +60,7 @@ async def test_control_without_it_nobody_asks_the_replica(pair: Pair) -> None:
         await works(locks)
 
 
-@pytest.mark.only_on("asyncio", "test_set_replicas.py has trio")
+@pytest.mark.only_on("asyncio", "test_set_failover.py has trio")
 async def test_too_few_replicas(pair: Pair) -> None:
     """Every way in is refused, and what was granted is free again."""
     async with connect(pair.url, min_replicas=1) as locks:

@@ -9,7 +9,7 @@ from uuid import uuid4
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.conformance.stores.postgresql import unhurried
-from tests.servers.plain_mariadb import PlainMariadb
+from tests.servers.plain import PlainMariadb
 
 
 class MariadbHarness(Harness):

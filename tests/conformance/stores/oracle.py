@@ -20,7 +20,7 @@ from aiorwlock_remote.ports import (
 from aiorwlock_remote.testing.conformance import Harness, StoreLocation
 from tests.conformance.stores.postgresql import unhurried
 from tests.servers.oracle.client import OracleUser
-from tests.servers.plain_oracle import PlainOracle
+from tests.servers.plain import PlainOracle
 from tests.servers.real_oracle import OracleDatabase
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Harness, StoreLocation
-from tests.servers.plain_postgresql import PlainPostgresql
+from tests.servers.plain import PlainPostgresql
 
 
 def unhurried(url: str) -> str:

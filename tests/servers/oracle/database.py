@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from tests.servers.oracle import pg
-from tests.servers.oracle.embedded import Need
 from tests.servers.oracle.errors import END_OF_FILE, OracleError, from_postgresql
+from tests.servers.oracle.plsql import Need
 from tests.servers.oracle.profiles import Profile
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tests.servers.oracle.embedded import is_direct
 from tests.servers.oracle.expressions import rewritten
 from tests.servers.oracle.grammar import check, check_functions
 from tests.servers.oracle.locking import locks, without_wait
+from tests.servers.oracle.plsql import is_direct
 from tests.servers.oracle.profiles import Profile
 from tests.servers.oracle.tokens import Token, after, closing, done, text_after, tokens
 
