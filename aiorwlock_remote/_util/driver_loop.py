@@ -356,21 +356,32 @@ def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]
     Cancelling a task that awaits the ``Pending`` does not cancel the function.
     """
     pending: Pending[T] = Pending()
-
-    async def run() -> None:
-        try:
-            value = await function()
-        except Exception as exc:  # noqa: BLE001 - handed to the caller
-            side.tell(pending.set_exception, exc)
-        except asyncio.CancelledError:
-            lost = BackendUnavailable(what="the driver's loop stopped during a request")
-            side.tell(pending.set_exception, lost)
-            raise
-        else:
-            side.tell(pending.set_result, value)
-
-    side.spawn(run)
+    side.spawn(partial(settle, side, pending, function))
     return pending
+
+
+async def settle(
+    side: DriverLoop, pending: Pending[T], function: Callable[[], Awaitable[T]]
+) -> None:
+    """Await ``function()``, and set ``pending``, of the caller's loop, to its outcome.
+
+    Runs in the loop ``side``.
+    """
+    try:
+        value = await function()
+    except Exception as exc:  # noqa: BLE001 - handed to the caller
+        side.tell(pending.set_exception, exc)
+    except asyncio.CancelledError:
+        # The loop ends. Callers in other threads would wait for ever.
+        side.tell(pending.set_exception, loop_stopped())
+        raise
+    else:
+        side.tell(pending.set_result, value)
+
+
+def loop_stopped() -> BackendUnavailable:
+    """Return the error of requests still unanswered when the driver's loop stops."""
+    return BackendUnavailable(what="the driver's loop stopped during a request")
 
 
 async def submit_and_wait(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> T:

@@ -7,23 +7,21 @@ from typing import Any, NamedTuple
 
 from aiorwlock_remote.backends.mariadb.dialect import ServerDialect
 from aiorwlock_remote.backends.mariadb.statements import schema_statement
-from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
+from aiorwlock_remote.cas.driver.schema import (
+    TABLES,
+    ColumnKind,
+    ExpectedTables,
+    grants,
+)
 from aiorwlock_remote.errors import Unsupported
 
 KEY = ["resource_id", "resource_type"]
-_NAME, _INTEGER, _TIME = ("varchar",), ("int",), ("datetime",)
-_TEXT = "longtext", "mediumtext", "text", "varchar"
-_TYPES = {
-    "resource_type": _NAME,
-    "resource_id": _INTEGER,
-    "ticket": _TEXT,
-    "acquired_at": _TIME,
-    "active_readers": _TEXT,
-    "has_pending_writer": ("tinyint",),
-    "pending_writer": _TEXT,
-    "updated_at": _TIME,
-    "created_at": _TIME,
-    "version": _TEXT,
+_TYPES: dict[ColumnKind, tuple[str, ...]] = {
+    "name": ("varchar",),
+    "number": ("int",),
+    "text": ("longtext", "mediumtext", "text", "varchar"),
+    "time": ("datetime",),
+    "flag": ("tinyint",),
     "record": ("longtext", "mediumtext"),
 }
 _EXACT = {"resource_type", "ticket"}

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import oracledb
 
+from aiorwlock_remote._util.driver_loop import loop_stopped
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.errors import Error, Failure
@@ -387,7 +388,7 @@ class OracleExecutor(DriverExecutor):
             error.__cause__ = exc.__cause__ if error is exc else exc
             self.driver_loop.tell(_fail, pendings, error)
         except asyncio.CancelledError:
-            self.driver_loop.tell(_fail, pendings, self.loop_ended())
+            self.driver_loop.tell(_fail, pendings, loop_stopped())
             raise
         else:
             what = (

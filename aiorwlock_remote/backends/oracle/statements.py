@@ -12,19 +12,13 @@ from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
 from aiorwlock_remote.errors import ConfigurationError
 
 _FILE = "aiorwlock_remote.backends.oracle", "statements.sql"
-_TEXT, _NUMBER, _TIME = ("VARCHAR2",), ("NUMBER",), ("TIMESTAMP(6)",)
 _EXPECTED = ExpectedTables(
     types={
-        "resource_type": _TEXT,
-        "resource_id": _NUMBER,
-        "ticket": _TEXT,
-        "acquired_at": _TIME,
-        "active_readers": _TEXT,
-        "has_pending_writer": _NUMBER,
-        "pending_writer": _TEXT,
-        "updated_at": _TIME,
-        "created_at": _TIME,
-        "version": _TEXT,
+        "name": ("VARCHAR2",),
+        "number": ("NUMBER",),
+        "text": ("VARCHAR2",),
+        "time": ("TIMESTAMP(6)",),
+        "flag": ("NUMBER",),
         "record": ("CLOB",),
     },
     added_columns={"version": "VARCHAR2(32)", "record": "CLOB"},

@@ -17,20 +17,14 @@ from aiorwlock_remote.errors import Unsupported
 
 _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 _TEXT = "character varying", "text"
-_TIME = ("timestamp with time zone",)
 _SCHEMA_HINT = "if they are not in the first schema of the search_path: ?schema=…"
 _EXPECTED = ExpectedTables(
     types={
-        "resource_type": _TEXT,
-        "resource_id": ("integer",),
-        "ticket": _TEXT,
-        "acquired_at": _TIME,
-        "active_readers": _TEXT,
-        "has_pending_writer": ("boolean",),
-        "pending_writer": _TEXT,
-        "updated_at": _TIME,
-        "created_at": _TIME,
-        "version": _TEXT,
+        "name": _TEXT,
+        "number": ("integer",),
+        "text": _TEXT,
+        "time": ("timestamp with time zone",),
+        "flag": ("boolean",),
         "record": _TEXT,
     },
     added_columns={"version": "varchar", "record": "text"},

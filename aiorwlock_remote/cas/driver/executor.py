@@ -8,7 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop, submit, submit_and_wait
+from aiorwlock_remote._util.driver_loop import (
+    DriverLoop,
+    settle,
+    submit,
+    submit_and_wait,
+)
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.cas.driver.pool import ConnectionPool, ConnectionSource, Driver
@@ -142,24 +147,12 @@ class DriverExecutor(ABC):
         at_once = min(self._source.at_once, -(-len(rows) // share))
         await answer_in_order(partial(self._answer, name), rows, pendings, at_once)
 
-    def loop_ended(self) -> BackendUnavailable:
-        """Return the error of requests still unanswered when the driver's loop ends."""
-        return BackendUnavailable(what=f"{self._where}: the loop ended")
-
     async def _answer(
         self, name: str, values: Values, pending: Pending[StoredRow]
     ) -> None:
-        request = self.swap if name == "swap" else self.look
-        try:
-            found = await self._runner.carry(partial(request, values))
-        except Exception as exc:  # noqa: BLE001 - handed to the caller
-            self.driver_loop.tell(pending.set_exception, exc)
-        except asyncio.CancelledError:
-            # The loop ends. Callers in other threads would wait for ever.
-            self.driver_loop.tell(pending.set_exception, self.loop_ended())
-            raise
-        else:
-            self.driver_loop.tell(pending.set_result, found)
+        request = partial(self.swap if name == "swap" else self.look, values)
+        carry = partial(self._runner.carry, request)
+        await settle(self.driver_loop, pending, carry)
 
 
 class BatchingExecutor:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from aiorwlock_remote.errors import Unsupported
 
-_KEY = "resource_type", "resource_id"
-TABLES: dict[str, tuple[str, ...]] = {
-    "mutex_locks": (*_KEY, "ticket", "acquired_at"),
-    "doormans": (
-        *(*_KEY, "active_readers", "has_pending_writer", "pending_writer"),
-        *("updated_at", "created_at", "version", "record"),
-    ),
+ColumnKind = Literal["name", "number", "text", "time", "flag", "record"]
+_KEY: dict[str, ColumnKind] = {"resource_type": "name", "resource_id": "number"}
+TABLES: dict[str, dict[str, ColumnKind]] = {
+    "mutex_locks": {**_KEY, "ticket": "text", "acquired_at": "time"},
+    "doormans": {
+        **_KEY,
+        "active_readers": "text",
+        "has_pending_writer": "flag",
+        "pending_writer": "text",
+        "updated_at": "time",
+        "created_at": "time",
+        "version": "text",
+        "record": "record",
+    },
 }
 """The columns that each of the two tables must have."""
+_KINDS: dict[str, ColumnKind] = TABLES["mutex_locks"] | TABLES["doormans"]
 
 
 @dataclass(frozen=True)
@@ -23,13 +32,13 @@ class ExpectedTables:
     """Value object: the columns that the tables must have in one database product.
 
     Args:
-        types: For each column its permitted types, the preferred one first.
+        types: For each kind of column its permitted types, the preferred one first.
         added_columns: Columns that were added to the tables later, with their types.
         add_column: ``ALTER TABLE`` clause with ``{}`` for the column and for its type.
         hint: What to do about a missing or wrong table, for error messages.
     """
 
-    types: Mapping[str, Collection[str]]
+    types: Mapping[ColumnKind, Collection[str]]
     added_columns: Mapping[str, str]
     add_column: str
     hint: str
@@ -53,10 +62,10 @@ class ExpectedTables:
                 add = self.add_column.format(name, self.added_columns[name])
                 hint = f"ALTER TABLE {table} {add}"
             raise Unsupported(what=f"{where}: {table} has no column {name}", hint=hint)
-        if kind not in self.types[name]:
+        fit = self.types[_KINDS[name]]
+        if kind not in fit:
             raise Unsupported(
-                what=f"{where}: {table}.{name} is {kind}, "
-                f"not {next(iter(self.types[name]))}",
+                what=f"{where}: {table}.{name} is {kind}, not {next(iter(fit))}",
                 hint=self.hint,
             )
 
