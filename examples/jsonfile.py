@@ -102,7 +102,7 @@ class JsonFileStore(StoreBase):
     """The store in the event loop; no method blocks."""
 
     capabilities = Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
-    pace = PollPolicy(poll_min=0.02, poll_max=0.04)  # no messages: poll often
+    poll_policy = PollPolicy(poll_min=0.02, poll_max=0.04)  # no messages: poll often
 
     def __init__(
         self, file: File, loop: EventLoop, wake: WakeCallback, settings: StoreSettings

@@ -124,7 +124,7 @@ class MemoryStore(StoreBase):
     capabilities: Capability = (
         Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
     )
-    pace: PollPolicy = PollPolicy(claim_window=0.3, pushes=True)
+    poll_policy: PollPolicy = PollPolicy(claim_window=0.3, pushes=True)
 
     def __init__(
         self,

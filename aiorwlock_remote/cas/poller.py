@@ -98,7 +98,7 @@ class StatePoller:
             wake: Called as ``wake(resource, 0.0, pushed)`` when the client may claim,
                 or has been granted its claim (``pushed``).
             intervals: The longest pauses between two reads of a resource.
-            on_missed: Called if a read of the usual pace finds the turn of this client,
+            on_missed: Called if a read that was due finds the turn of this client,
                 although hints come.
         """
         self.hints_come: bool = False

@@ -51,7 +51,7 @@ class CasLockStore(StoreBase):
         steps: Carries out commands by swaps of ``cas``; knows the states seen last.
         poller: Reads the resources that tasks wait for, and wakes the tasks.
         arrivals: Which client is notified of a new queue entry.
-        looks: The longest pauses between two reads of a resource.
+        poll_intervals: The longest pauses between two reads of a resource.
         pushes_by_hint: Whether a waiter that reads the row after a hint may find its
             grant there: the waiter confirms after it has entered, and not before.
         log: Gets the events of this store.
@@ -62,10 +62,10 @@ class CasLockStore(StoreBase):
     )
     # The poller polls for a change by reads. This poll refreshes the queue entry only,
     # by a swap each time, so it is slow.
-    pace: PollPolicy = PollPolicy(
+    poll_policy: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
     )
-    looks: PollIntervals = PollIntervals()
+    poll_intervals: PollIntervals = PollIntervals()
     pushes_by_hint: ClassVar[bool] = False
     log: ClassVar[logging.Logger] = logging.getLogger("aiorwlock_remote.store")
 
@@ -98,7 +98,7 @@ class CasLockStore(StoreBase):
             settings.client_id,
             event_loop,
             wake,
-            self.looks,
+            self.poll_intervals,
             self._hint_missed,
         )
         self._channel: HintChannel | None = None
@@ -231,10 +231,10 @@ class CasLockStore(StoreBase):
         return self.poller.hints_come
 
     @property
-    def look_interval(self) -> tuple[float, float] | None:
+    def poll_interval(self) -> tuple[float, float] | None:
         if self.hints_come:
-            return self.looks.hinted, self.looks.hinted
-        return SHORTEST_PAUSE, self.looks.far
+            return self.poll_intervals.hinted, self.poll_intervals.hinted
+        return SHORTEST_PAUSE, self.poll_intervals.far
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         self._channel = connect()
@@ -242,7 +242,7 @@ class CasLockStore(StoreBase):
         self.capabilities |= Capability.NOTIFIES
         if self.pushes_by_hint:
             self.capabilities |= Capability.PUSHES
-            self.pace = replace(self.pace, pushes=True)
+            self.poll_policy = replace(self.poll_policy, pushes=True)
         # Without a limit of its own a channel that is away would cost the store's.
         with anyio.move_on_after(min(1.0, self.settings.connect_timeout / 4)):
             await self._channel_tried.wait()

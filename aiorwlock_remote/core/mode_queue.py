@@ -183,7 +183,7 @@ class ModeQueue:
         self,
         client_id: str,
         mode: Mode,
-        pace: PollPolicy,
+        poll_policy: PollPolicy,
         delays: ReplyDelays | None = None,
     ) -> None:
         """``delays``: of all queues of the process; None: of this queue alone."""
@@ -192,10 +192,10 @@ class ModeQueue:
         """Local monotonic time of the next poll, in seconds; None: no poll is due."""
         self.mode: Mode = mode
         self._client_id = client_id
-        self._pace = pace
-        self._entry_ttl = micros(pace.entry_ttl)
-        self._claim_window = micros(pace.claim_window)
-        self._pushes = pace.pushes and mode is _WRITE
+        self._poll_policy = poll_policy
+        self._entry_ttl = micros(poll_policy.entry_ttl)
+        self._claim_window = micros(poll_policy.claim_window)
+        self._pushes = poll_policy.pushes and mode is _WRITE
         self._entry: Entry = NONE
         self._request: Request = IDLE
         # Of the request under way: its tasks, the task whose ticket it puts into the
@@ -596,7 +596,7 @@ class ModeQueue:
             # first (test_a_waiter_far_from_the_head_polls_less_often).
             asked, self._stretch = self._stretch, self._next_stretch()
             stretch = min(asked, self._stretch)
-            self.due = now + next_poll(self._pace, seconds, random, stretch)
+            self.due = now + next_poll(self._poll_policy, seconds, random, stretch)
         else:
             effects.send = self.ask()
 
@@ -605,7 +605,7 @@ class ModeQueue:
         if not isinstance(answer, Waiting):
             return 1.0
         # A semaphore's permits are given out to as many at a time.
-        return poll_stretch(self._pace, answer.ahead // max(1, answer.limit))
+        return poll_stretch(self._poll_policy, answer.ahead // max(1, answer.limit))
 
     def _give_up_entry(self) -> Withdraw | None:
         # The tasks it was made for left, or were turned away, meanwhile. The resource

@@ -18,7 +18,7 @@ MAX_POLL = 5.0
 MIN_TURN = 0.01
 """Seconds that a turn takes at least in a long queue: ``pause_behind`` relies on it."""
 NEAR_WAITERS = 16
-"""So many waiters at the head of a queue poll at the store's usual pace."""
+"""So many waiters at the head of a queue poll at the store's usual poll_policy."""
 _NUMBERS = int, float
 
 
@@ -87,23 +87,26 @@ def pause_behind(turns: int, near: int = NEAR_WAITERS) -> float:
     return min(MAX_POLL, MIN_TURN * max(0, turns - near))
 
 
-def poll_stretch(pace: PollPolicy, ahead: int) -> float:
+def poll_stretch(poll_policy: PollPolicy, ahead: int) -> float:
     """Return by which factor a waiter with so many ahead of it polls less often.
 
     Its queue entry has to live longer by the same factor. A store that wakes its
-    waiters needs their polls as a backup and to keep their entries. With the same pace
-    for all, a queue of N entries would be read N times in each interval.
+    waiters needs their polls as a backup and to keep their entries. With the same
+    intervals for all, a queue of N entries would be read N times in each interval.
     """
-    return max(1.0, min(ahead / NEAR_WAITERS, MAX_POLL / pace.poll_max))
+    return max(1.0, min(ahead / NEAR_WAITERS, MAX_POLL / poll_policy.poll_max))
 
 
 def next_poll(
-    pace: PollPolicy, retry_after: float | None, random: float, stretch: float = 1.0
+    poll_policy: PollPolicy,
+    retry_after: float | None,
+    random: float,
+    stretch: float = 1.0,
 ) -> float:
     """Return the seconds until a waiter polls again.
 
     Args:
-        pace: The store's.
+        poll_policy: The store's.
         retry_after: Seconds until the store expects a change by time alone (an expiry,
             the end of a claim window): the waiter polls then, unless its usual poll
             comes first.
@@ -112,9 +115,11 @@ def next_poll(
             the change by time alone is for them to find.
     """
     # Such a store wakes the waiter then; a poll at that moment would only be traffic.
-    if pace.sees_ends or stretch > 1.0:
+    if poll_policy.sees_ends or stretch > 1.0:
         retry_after = None
-    poll = stretch * (pace.poll_min + (pace.poll_max - pace.poll_min) * random)
+    poll = stretch * (
+        poll_policy.poll_min + (poll_policy.poll_max - poll_policy.poll_min) * random
+    )
     return poll if retry_after is None else min(poll, retry_after)
 
 

@@ -83,7 +83,7 @@ class EmbeddedStore(StoreBase):
         return {"worker": self._worker.state, "watcher": self._watcher.state}
 
     @property
-    def look_interval(self) -> tuple[float, float] | None:
+    def poll_interval(self) -> tuple[float, float] | None:
         return self._intervals.shortest, self._intervals.longest
 
     async def open(self) -> None:

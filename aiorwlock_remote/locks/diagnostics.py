@@ -191,10 +191,10 @@ def _waiting(store: StoreBase) -> Finding:
 
 
 def _looks(store: StoreBase) -> str:
-    interval = store.look_interval
+    interval = store.poll_interval
     if interval is None:
-        pace = store.pace
-        return f"asks every {_range(pace.poll_min, pace.poll_max)} s"
+        poll_policy = store.poll_policy
+        return f"asks every {_range(poll_policy.poll_min, poll_policy.poll_max)} s"
     least, most = interval
     return f"cheap looks every {_range(least * 1e3, most * 1e3)} ms"
 

@@ -135,7 +135,7 @@ class TicketCalls:
         # A writer that is refused becomes the pending writer, which cannot be woken: it
         # repeats the call in its own time. So its claim window is as long as its entry
         # lives.
-        entry_ttl = micros(session.client.store.pace.entry_ttl)
+        entry_ttl = micros(session.client.store.poll_policy.entry_ttl)
         command = Acquire(
             (claim,),
             mode,

@@ -277,14 +277,14 @@ class StoreBase:
 
     Attributes:
         capabilities: What the store can do.
-        pace: How often waiters poll this store.
+        poll_policy: How often waiters poll this store.
         event_loop: The event loop of the ``Locks`` that opened the store.
         wake: Wakes the waiters of a resource, in the event loop's thread.
         settings: The options of ``connect``.
     """
 
     capabilities: Capability = Capability.NONE
-    pace: PollPolicy = PollPolicy()
+    poll_policy: PollPolicy = PollPolicy()
 
     def __init__(
         self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
@@ -324,7 +324,7 @@ class StoreBase:
 
         Called after the store gave this client a queue entry. If the resource became
         free between that step and this call, ``wake`` must be called, too. By default:
-        waiters poll, as ``pace`` says.
+        waiters poll, as ``poll_policy`` says.
         """
 
     def unwatch(self, resource: Resource) -> None:
@@ -358,7 +358,7 @@ class StoreBase:
         return {}
 
     @property
-    def look_interval(self) -> tuple[float, float] | None:
+    def poll_interval(self) -> tuple[float, float] | None:
         """The shortest and the longest pause between two looks of a store that looks
         for changes by itself, in seconds, as each pause begins (it then varies by a
         quarter); None: the store does not look.

@@ -48,13 +48,13 @@ async def upgrade(
     Raises:
         UpgradeConflict: another reader is waiting for an upgrade already.
     """
-    pace, clock = client.store.pace, client.clock
+    poll_policy, clock = client.store.poll_policy, client.clock
     command = Upgrade(
         old.ticket,
         client.claim(request),
         client.client_id,
         may_wait=timeout is None or timeout > 0,
-        entry_ttl=micros(pace.entry_ttl),
+        entry_ttl=micros(poll_policy.entry_ttl),
     )
     # Without a wait the store notes nothing that would have to be undone.
     if not command.may_wait:
@@ -71,7 +71,7 @@ async def upgrade(
             left = until - clock.now()
             if new is not None or not _held(old) or left <= 0:
                 break
-            await signal.wait(min(pace.poll_min, left))
+            await signal.wait(min(poll_policy.poll_min, left))
         return new
     finally:
         client.queues.unlisten(old.resource, signal)

@@ -78,7 +78,7 @@ class ForkedStore(StoreBase):
     def __init__(self, store: StoreBase) -> None:
         super().__init__(store.event_loop, store.wake, store.settings)
         self.capabilities: Capability = store.capabilities
-        self.pace: PollPolicy = store.pace
+        self.poll_policy: PollPolicy = store.poll_policy
 
     @property
     def dialect(self) -> Dialect:

@@ -68,7 +68,7 @@ class TargetQueue(WaitQueue):
     def __init__(
         self, acquirer: SetAcquirer, member: SetMember, client: StoreClient
     ) -> None:
-        super().__init__(member, client, acquirer.set_alarm, acquirer.pace)
+        super().__init__(member, client, acquirer.set_alarm, acquirer.poll_policy)
         self._acquirer = acquirer
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
@@ -124,7 +124,9 @@ class SetAcquirer(LockAcquirer):
         super().__init__(client)
         soonest, latest = (around(poll_interval, at, JITTER) for at in (0.0, 1.0))
         # The end of a lease is a hint of this class, in place of an earlier poll.
-        self.pace: PollPolicy = PollPolicy(soonest, latest, 3 * latest, sees_ends=True)
+        self.poll_policy: PollPolicy = PollPolicy(
+            soonest, latest, 3 * latest, sees_ends=True
+        )
         self._name = name
         self._queues: dict[str, TargetQueue] = {}
         self._lease = 0
@@ -235,7 +237,7 @@ class SetAcquirer(LockAcquirer):
         if batch:
             self._client.requests_sent += 1
             asks = [take for take, _ in batch]
-            pending = self.members.ask(asks, self.pace.entry_ttl)
+            pending = self.members.ask(asks, self.poll_policy.entry_ttl)
             pending.add_done_callback(partial(self._answered, batch))
 
     def _answered(

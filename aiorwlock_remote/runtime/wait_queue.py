@@ -156,22 +156,24 @@ class WaitQueue:
         resource: Resource,
         client: StoreClient,
         set_alarm: Callable[[WaitQueue], None],
-        pace: PollPolicy | None = None,
+        poll_policy: PollPolicy | None = None,
     ) -> None:
         """Make an empty queue. Whenever the queue plans to ask the store again, it
         calls ``set_alarm(self)``, so that ``look`` is called at the time ``due``.
-        ``pace``: how often the queue polls; None: as the store wants it.
+        ``poll_policy``: how often the queue polls; None: as the store wants it.
         """
         self.resource = resource
         self._client = client
         self._clock = client.clock
         self._set_alarm = set_alarm
-        pace = pace or client.store.pace
-        self._claim_window = pace.claim_window
+        poll_policy = poll_policy or client.store.poll_policy
+        self._claim_window = poll_policy.claim_window
         # A semaphore has no writers: their queue stays empty.
         shared = Mode.PERMIT if resource.is_semaphore else Mode.READ
-        self._readers = ModeQueue(client.client_id, shared, pace, client.delays)
-        self._writers = ModeQueue(client.client_id, Mode.WRITE, pace, client.delays)
+        self._readers = ModeQueue(client.client_id, shared, poll_policy, client.delays)
+        self._writers = ModeQueue(
+            client.client_id, Mode.WRITE, poll_policy, client.delays
+        )
         self._modes = (self._readers, self._writers)
         self.unused: bool = self.asks_alone
         """Whether a task may ask by ``ask_alone``: no other one of this process waits,

@@ -169,8 +169,8 @@ class FaultyStore(StoreBase):
 
     It supports locks only: no groups of interchangeable mutexes, no row locks, no
     occupied objects. Pass the event loop and the wake callback with which ``inner`` was
-    opened, or of which ``FaultyLink.hearing`` made that callback; ``pace``: poll policy
-    in place of that of ``inner``.
+    opened, or of which ``FaultyLink.hearing`` made that callback. ``poll_policy``: in
+    place of that of ``inner``.
     """
 
     def __init__(
@@ -179,11 +179,11 @@ class FaultyStore(StoreBase):
         link: FaultyLink,
         loop: EventLoop,
         wake: WakeCallback,
-        pace: PollPolicy | None = None,
+        poll_policy: PollPolicy | None = None,
     ) -> None:
         super().__init__(loop, wake, inner.settings)
         self.capabilities: Capability = inner.capabilities & ~BEYOND_LOCKS
-        self.pace: PollPolicy = pace or inner.pace
+        self.poll_policy: PollPolicy = poll_policy or inner.poll_policy
         self._inner = inner
         self._link = link
         self._watched: set[Resource] = set()

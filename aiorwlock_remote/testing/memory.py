@@ -32,13 +32,14 @@ class FaultyMemory:
 
     ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
     ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
-    same locks and the same clock. Use the store in one event loop at a time. ``pace``:
-    how often waiters poll, for tests of waiting; None: the memory store's default.
+    same locks and the same clock. Use the store in one event loop at a time.
+    ``poll_policy``: how often waiters poll, for tests of waiting; None: the memory
+    store's default.
     """
 
-    def __init__(self, *, pace: PollPolicy | None = None) -> None:
+    def __init__(self, *, poll_policy: PollPolicy | None = None) -> None:
         self.link: FaultyLink = FaultyLink()
-        self._pace = pace
+        self._poll_policy = poll_policy
         self._database = MemoryDatabase()
         self._clock = _Ahead()
         self._stores: list[FaultyStore] = []
@@ -146,7 +147,7 @@ class FaultyMemory:
     ) -> FaultyStore:
         there = _LoopAhead(loop, self._clock)
         inner = MemoryStore(self._database, there, link.hearing(wake), settings)
-        store = FaultyStore(inner, link, loop, wake, self._pace)
+        store = FaultyStore(inner, link, loop, wake, self._poll_policy)
         self._stores.append(store)
         return store
 

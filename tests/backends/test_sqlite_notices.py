@@ -95,7 +95,7 @@ async def test_a_waiter_is_woken_by_the_notice(
     """Looking would take it an hour."""
     hours = WatchIntervals(3600.0, 3600.0)
     monkeypatch.setattr(embedded_store, "WatchIntervals", lambda: hours)
-    monkeypatch.setattr(embedded_store.EmbeddedStore, "pace", SELDOM)
+    monkeypatch.setattr(embedded_store.EmbeddedStore, "poll_policy", SELDOM)
     await hand_over(f"sqlite:///{path}")
 
 

@@ -43,8 +43,10 @@ def _no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     never = PollIntervals(near=LONG, far=LONG, hinted=LONG)
     monkeypatch.setattr(MariadbStore, "looks", never)
     monkeypatch.setattr("aiorwlock_remote.cas.poller.SHORTEST_PAUSE", LONG)
-    pace = replace(MariadbStore.pace, poll_min=LONG, poll_max=LONG, entry_ttl=3 * LONG)
-    monkeypatch.setattr(MariadbStore, "pace", pace)
+    poll_policy = replace(
+        MariadbStore.poll_policy, poll_min=LONG, poll_max=LONG, entry_ttl=3 * LONG
+    )
+    monkeypatch.setattr(MariadbStore, "poll_policy", poll_policy)
 
 
 @pytest.fixture

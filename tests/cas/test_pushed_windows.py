@@ -42,7 +42,7 @@ from aiorwlock_remote.core.transition import transition
 from tests.cas.tables import Link, Tables, VirtualTime, Watch
 
 ORDER = resource("order", 42)
-PACE = PollPolicy(
+POLL_POLICY = PollPolicy(
     poll_min=0.2, poll_max=0.3, entry_ttl=2.0, claim_window=0.3, pushes=True
 )
 Hold = tuple[float, float]  # written at the server, believed in until: the world's time
@@ -77,7 +77,7 @@ class Process:
         times = self.tables.now(), micros(self.clock.now())
         cas = TableCas(link, self.clock, ServerTime(*times), ArrivalNotices(name))
         self.steps = TableStepper(cas, lambda *_: None, self.virtual_time.after)
-        self.queue = ModeQueue(name, Mode.WRITE, PACE)
+        self.queue = ModeQueue(name, Mode.WRITE, POLL_POLICY)
         self.virtual_time.after(random.random(), self._try)
 
     def _delay(self) -> float:
@@ -109,7 +109,7 @@ class Process:
         self.holds.append((self.written[message.fence], ends))
         self.entered_by_message += 1
         # Dead: neither confirmed nor released. The next one is another process.
-        self.queue = ModeQueue(f"p{self.number}", Mode.WRITE, PACE)
+        self.queue = ModeQueue(f"p{self.number}", Mode.WRITE, POLL_POLICY)
         self.virtual_time.after(self.random.uniform(0.5, 1.0), self._try)
 
     def _try(self) -> None:
@@ -197,7 +197,7 @@ class Client:
         self._world = virtual_time
         self._tables = tables
         self.clock = Watch(virtual_time)
-        self.queue = ModeQueue(name, Mode.WRITE, PACE)
+        self.queue = ModeQueue(name, Mode.WRITE, POLL_POLICY)
         self.waiter = Waiter(Claim(name, micros(30.0)), Policy.FAIR, margin=0.0)
         link = Link(tables, virtual_time, lambda: 0.001)
         self.time = ServerTime(tables.now(), micros(self.clock.now()))

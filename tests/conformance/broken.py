@@ -407,7 +407,7 @@ class Deaf(Fault):
 class DeafAndBlind(Deaf):
     """Wakes no waiter, and no waiter polls."""
 
-    pace = NEVER
+    poll_policy = NEVER
 
 
 class KeepsPlaces(Fault):
@@ -634,7 +634,7 @@ class Undeclared(Fault):
 class Unpaced(Fault):
     """Has its waiters poll ten times a second, though it notifies them."""
 
-    pace = PollPolicy(poll_min=0.1, poll_max=0.1)
+    poll_policy = PollPolicy(poll_min=0.1, poll_max=0.1)
 
 
 class Apart(Fault):

@@ -31,10 +31,10 @@ def _windows_of_a_busy_machine(
     least = WINDOW if harness is None else max(WINDOW, 2 * harness.answers_in)
 
     def patient(
-        nonce: str, mode: Mode, pace: PollPolicy, delays: ReplyDelays
+        nonce: str, mode: Mode, poll_policy: PollPolicy, delays: ReplyDelays
     ) -> ModeQueue:
-        window = max(least, pace.claim_window)
-        return ModeQueue(nonce, mode, replace(pace, claim_window=window), delays)
+        window = max(least, poll_policy.claim_window)
+        return ModeQueue(nonce, mode, replace(poll_policy, claim_window=window), delays)
 
     monkeypatch.setattr(wait_queue, "ModeQueue", patient)
 

@@ -306,7 +306,7 @@ NAMED = [
     pytest.param(planted, cases, name, id=f"{planted.__name__}-{cases.__name__}-{name}")
     for planted, cases, name in listed()
 ]
-QUICK_PACE = PollPolicy(
+QUICK_POLLS = PollPolicy(
     poll_min=0.05, poll_max=0.1, entry_ttl=1.5, claim_window=0.1, pushes=True
 )
 SOUND_PATIENCE = 20.0
@@ -342,7 +342,7 @@ async def test_the_case_fails(
     """With the fault that is planted for it, and not without."""
     case = cases, name, {**arguments(cases, name), "caplog": caplog}
     if (cases, name) in QUICK:
-        monkeypatch.setattr(MemoryStore, "pace", QUICK_PACE)
+        monkeypatch.setattr(MemoryStore, "poll_policy", QUICK_POLLS)
     await run(Fault, case, tmp_path, SOUND_PATIENCE)
     caplog.clear()
     fault = Fault

@@ -37,7 +37,7 @@ from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import transition
 
-PACE = PollPolicy()
+POLL_POLICY = PollPolicy()
 PUSHING = PollPolicy(claim_window=0.3, pushes=True)
 LEASE = 60_000_000
 TRAVEL = 0.010
@@ -110,9 +110,9 @@ class Sim:
 
     def lane(self, client_id: str, mode: Mode) -> ModeQueue:
         """Return the queue of a client for a mode."""
-        pace = PUSHING if self.pushes else PACE
+        poll_policy = PUSHING if self.pushes else POLL_POLICY
         return self._lanes.setdefault(
-            (client_id, mode), ModeQueue(client_id, mode, pace)
+            (client_id, mode), ModeQueue(client_id, mode, poll_policy)
         )
 
     def local(self, client_id: str) -> float:

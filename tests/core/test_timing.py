@@ -56,11 +56,11 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 @given(CHANCE, st.none() | st.floats(0, 100))
 def test_the_next_look(random: float, retry_after: float | None) -> None:
     """A waiter polls when the store says, and never later than its usual poll."""
-    pace = PollPolicy()
-    wait = next_poll(pace, retry_after, random)
-    assert 0 <= wait <= pace.poll_max
+    poll_policy = PollPolicy()
+    wait = next_poll(poll_policy, retry_after, random)
+    assert 0 <= wait <= poll_policy.poll_max
     if retry_after is None:
-        assert wait >= pace.poll_min
+        assert wait >= poll_policy.poll_min
     else:
         assert wait <= retry_after
 
@@ -74,7 +74,7 @@ def test_backing_off(attempt: int, random: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "pace",
+    "poll_policy",
     [
         {"poll_min": 0.0},
         {"poll_min": 2.0, "poll_max": 1.0},
@@ -82,15 +82,19 @@ def test_backing_off(attempt: int, random: float) -> None:
         {"poll_max": float("nan")},
     ],
 )
-def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
+def test_a_place_outlives_three_polls(poll_policy: dict[str, float]) -> None:
     """A live waiter would lose its entry otherwise."""
     with pytest.raises(ValueError, match="three times poll_max"):
-        PollPolicy(**pace)  # type: ignore[arg-type]  # of numbers all
+        PollPolicy(**poll_policy)  # type: ignore[arg-type]  # of numbers all
 
 
 def test_a_store_that_sees_ends_is_looked_at_when_the_poll_is_due() -> None:
-    pace = PollPolicy(sees_ends=True)
-    assert next_poll(pace, 0.01, 0.0) == next_poll(pace, None, 0.0) == pace.poll_min
+    poll_policy = PollPolicy(sees_ends=True)
+    assert (
+        next_poll(poll_policy, 0.01, 0.0)
+        == next_poll(poll_policy, None, 0.0)
+        == poll_policy.poll_min
+    )
 
 
 @given(st.integers(0, 10**6), CHANCE)
@@ -99,11 +103,11 @@ def test_a_waiter_far_from_the_head_polls_less_often(ahead: int, random: float) 
 
     What ends by time alone is for those near the head to find.
     """
-    for pace in (PollPolicy(), PollPolicy(poll_max=6.0, entry_ttl=18.0)):
-        stretch = poll_stretch(pace, ahead)
-        assert 1.0 <= stretch <= poll_stretch(pace, ahead + 1)
-        poll = next_poll(pace, 0.01, random, stretch)
-        assert poll == 0.01 if stretch == 1.0 else poll >= pace.poll_min
-        assert poll <= max(MAX_POLL, pace.poll_max)
+    for poll_policy in (PollPolicy(), PollPolicy(poll_max=6.0, entry_ttl=18.0)):
+        stretch = poll_stretch(poll_policy, ahead)
+        assert 1.0 <= stretch <= poll_stretch(poll_policy, ahead + 1)
+        poll = next_poll(poll_policy, 0.01, random, stretch)
+        assert poll == 0.01 if stretch == 1.0 else poll >= poll_policy.poll_min
+        assert poll <= max(MAX_POLL, poll_policy.poll_max)
     assert poll_stretch(PollPolicy(), NEAR_WAITERS) == 1.0
     assert poll_stretch(PollPolicy(), 10 * NEAR_WAITERS) == MAX_POLL / 1.5

@@ -137,7 +137,7 @@ class WatchedKvStore(KvStore):
 
     capabilities = KvStore.capabilities | Capability.NOTIFIES
     # A watch loses nothing: reads are for leases and windows that end.
-    looks = PollIntervals(near=0.25, far=0.25, hinted=0.25)
+    poll_intervals = PollIntervals(near=0.25, far=0.25, hinted=0.25)
     cas_type = RevisionCas
 
     def __init__(

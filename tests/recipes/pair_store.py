@@ -64,7 +64,7 @@ class PairStore(StoreBase):
 
     def __init__(self, inside: StoreBase, known: set[Resource]) -> None:
         super().__init__(inside.event_loop, inside.wake, inside.settings)
-        self.pace = inside.pace
+        self.poll_policy = inside.poll_policy
         self._inside = inside
         self._known = known
 

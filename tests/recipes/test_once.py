@@ -40,8 +40,10 @@ DAY = 86400.0
 
 @pytest.fixture
 def store() -> FaultyMemory:
-    pace = PollPolicy(poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05)
-    return FaultyMemory(pace=pace)
+    poll_policy = PollPolicy(
+        poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05
+    )
+    return FaultyMemory(poll_policy=poll_policy)
 
 
 @pytest.fixture

@@ -14,8 +14,10 @@ from aiorwlock_remote.testing.memory import FaultyMemory
 
 def quick_store() -> FaultyMemory:
     """Return a new store, looked at every 20 ms."""
-    pace = PollPolicy(poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05)
-    return FaultyMemory(pace=pace)
+    poll_policy = PollPolicy(
+        poll_min=0.02, poll_max=0.03, entry_ttl=1.0, claim_window=0.05
+    )
+    return FaultyMemory(poll_policy=poll_policy)
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ PATIENCE = 5.0
 class World:
     """The queue of one process, with its own store that answers on demand."""
 
-    def __init__(self, pace: PollPolicy, *, alone: bool) -> None:
-        self.fake = FakeStore(pace)
+    def __init__(self, poll_policy: PollPolicy, *, alone: bool) -> None:
+        self.fake = FakeStore(poll_policy)
         client = StoreClient(self.fake, StoreSettings("here"))  # type: ignore[arg-type]
         client.store = self.fake  # type: ignore[assignment]
         self.client, self.queues = client, client.queues
@@ -124,11 +124,11 @@ class World:
 class TwoWorlds(RuleBasedStateMachine):
     """The same history where tasks ask alone, and where each joins its queue."""
 
-    pace = PollPolicy()
+    poll_policy = PollPolicy()
 
     def __init__(self) -> None:
         super().__init__()
-        self.worlds = [World(self.pace, alone=alone) for alone in (True, False)]
+        self.worlds = [World(self.poll_policy, alone=alone) for alone in (True, False)]
         self.tickets = 0
         self.alone = self.worlds[0]
 
@@ -262,7 +262,7 @@ class TwoWorlds(RuleBasedStateMachine):
 class TwoWorldsWithMessages(TwoWorlds):
     """The same at a store that pushes grants."""
 
-    pace = PollPolicy(claim_window=0.3, pushes=True)
+    poll_policy = PollPolicy(claim_window=0.3, pushes=True)
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ pytestmark = [
 
 TRIALS = 80
 PATIENCE, LEASE = 20.0, 60.0
-PACE = replace(MemoryStore.pace, claim_window=0.05)
+POLL_POLICY = replace(MemoryStore.poll_policy, claim_window=0.05)
 """A grant by message that nobody hears of costs a claim window."""
 
 
@@ -115,7 +115,7 @@ async def test_no_lock_is_held_by_no_one(
     name: str, cut: Cut, ends: Fate, *, heard: bool, late: bool
 ) -> None:
     history, in_the_way = HISTORIES[name]
-    store = FaultyMemory(pace=PACE)
+    store = FaultyMemory(poll_policy=POLL_POLICY)
     async with store.connect(lease=LEASE) as locks, store.connect_rival() as near:
         for k in range(1, TRIALS):
             async with somebody(near, in_the_way) as free:

@@ -29,7 +29,7 @@ PATIENCE = 30
 
 @pytest.fixture
 def store() -> FaultyMemory:
-    return FaultyMemory(pace=PollPolicy(claim_window=WINDOW, pushes=True))
+    return FaultyMemory(poll_policy=PollPolicy(claim_window=WINDOW, pushes=True))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_a_claim_missed_by_a_blocked_loop_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The message was read after its window, and another process is inside."""
-    store = FaultyMemory(pace=PollPolicy(claim_window=0.05, pushes=True))
+    store = FaultyMemory(poll_policy=PollPolicy(claim_window=0.05, pushes=True))
     blocked: list[WaitQueueRegistry] = []
     unread: list[tuple[object, ...]] = []
     wake: Callable[..., None] = WaitQueueRegistry.wake

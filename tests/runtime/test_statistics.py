@@ -47,8 +47,8 @@ def store() -> FaultyMemory:
     the turn of one mode, and the request for the other that its release carries along,
     would be over when the message comes.
     """
-    pace = PollPolicy(poll_min=200.0, poll_max=300.0, entry_ttl=900.0)
-    return FaultyMemory(pace=pace)
+    poll_policy = PollPolicy(poll_min=200.0, poll_max=300.0, entry_ttl=900.0)
+    return FaultyMemory(poll_policy=poll_policy)
 
 
 async def test_holders_and_waiters_by_mode(locks: Locks, near: Locks) -> None:

@@ -52,8 +52,8 @@ SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
 class FakeStore:
     """A store that answers on demand, and a loop that runs nothing."""
 
-    def __init__(self, pace: PollPolicy) -> None:
-        self.pace = pace
+    def __init__(self, poll_policy: PollPolicy) -> None:
+        self.poll_policy = poll_policy
         self.under_way: list[tuple[Command, Pending[Any]]] = []
         self.clock = StandingClock()
 
@@ -84,11 +84,11 @@ class FakeStore:
 class WaitQueueStateMachine(RuleBasedStateMachine):
     """One process: its readers, its writers, and what it hears."""
 
-    pace = PollPolicy()
+    poll_policy = PollPolicy()
 
     def __init__(self) -> None:
         super().__init__()
-        self.fake = FakeStore(self.pace)
+        self.fake = FakeStore(self.poll_policy)
         client = StoreClient(self.fake, StoreSettings("here"))  # type: ignore[arg-type]
         client.store = self.fake  # type: ignore[assignment]
         self.queues = client.queues
@@ -240,7 +240,7 @@ class PushedWaitQueueStateMachine(WaitQueueStateMachine):
     forged.
     """
 
-    pace = PollPolicy(claim_window=0.3, pushes=True)
+    poll_policy = PollPolicy(claim_window=0.3, pushes=True)
 
     def __init__(self) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ async def test_idle_queues_are_forgotten() -> None:
 class AnsweringStore:
     """A store that wakes nobody and says when each side is to look again."""
 
-    pace = PollPolicy(poll_min=600, poll_max=600, entry_ttl=1800)
+    poll_policy = PollPolicy(poll_min=600, poll_max=600, entry_ttl=1800)
 
     def __init__(self) -> None:
         self.answers: dict[Mode, Waiting | Granted] = {}

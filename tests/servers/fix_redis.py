@@ -136,5 +136,5 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
 @pytest.fixture
 def seldom_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters poll once in minutes: who gets in was woken."""
-    pace = PollPolicy(poll_min=200, poll_max=300, entry_ttl=900)
-    monkeypatch.setattr(RedisStore, "pace", pace)
+    poll_policy = PollPolicy(poll_min=200, poll_max=300, entry_ttl=900)
+    monkeypatch.setattr(RedisStore, "poll_policy", poll_policy)

@@ -98,10 +98,12 @@ class RecordedBackend:
         link = FaultyLink(fate=self._fate)
         heard, location = link.hearing(wake), StoreLocation(self._url)
         inner = await open_location(location, loop, heard, settings)
-        pace = (
-            inner.pace if self._plan.pushes else with_fields(inner.pace, pushes=False)
+        poll_policy = (
+            inner.poll_policy
+            if self._plan.pushes
+            else with_fields(inner.poll_policy, pushes=False)
         )
-        return FaultyStore(inner, link, loop, wake, pace)
+        return FaultyStore(inner, link, loop, wake, poll_policy)
 
     def _fate(self, command: Command) -> Fate:
         del command

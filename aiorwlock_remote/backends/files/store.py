@@ -256,7 +256,7 @@ class FileStore(EmbeddedStore):
         if options.shared:
             self.capabilities |= Capability.MANY_HOSTS
             self.capabilities &= ~Capability.NOTIFIES
-            self.pace: PollPolicy = PollPolicy(claim_window=0.6)
+            self.poll_policy: PollPolicy = PollPolicy(claim_window=0.6)
 
     async def examine(self) -> AsyncIterator[Finding]:
         options = self._options

@@ -45,8 +45,8 @@ class MariadbStore(TableStore):
         staticmethod(options_of)
     )
     # A process whose tasks all wait sends five reads a second at most.
-    looks: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
-    pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
+    poll_intervals: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
+    poll_policy: PollPolicy = replace(TableStore.poll_policy, claim_window=0.8)
     pushes_by_hint: ClassVar[bool] = True
     capabilities: Capability = TableStore.capabilities | Capability.TRANSACTIONS
     _driver: MariadbDriver

@@ -34,7 +34,7 @@ class OracleStore(TableStore):
         staticmethod(options_of)
     )
     # To claim a grant takes a read and a block, each of them a round trip.
-    pace: PollPolicy = replace(TableStore.pace, claim_window=1.0)
+    poll_policy: PollPolicy = replace(TableStore.poll_policy, claim_window=1.0)
     _driver: OracleDriver
     _executor: OracleExecutor
 

@@ -73,10 +73,10 @@ class PostgresqlStore(TableStore):
         | Capability.TRANSACTIONS
         | Capability.ROW_RELEASES
     )
-    pace: PollPolicy = PollPolicy(
+    poll_policy: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, pushes=True
     )
-    looks: PollIntervals = PollIntervals(hinted=0.12)
+    poll_intervals: PollIntervals = PollIntervals(hinted=0.12)
     _driver: PostgresqlDriver
     _executor: PostgresqlExecutor
 
@@ -92,7 +92,7 @@ class PostgresqlStore(TableStore):
         super().__init__(executor, time, event_loop, wake, settings, renewals)
         if not self._driver.options.listen:
             self.capabilities &= ~(Capability.NOTIFIES | Capability.PUSHES)
-            self.pace = replace(self.pace, pushes=False)
+            self.poll_policy = replace(self.poll_policy, pushes=False)
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener = Listener(
@@ -110,8 +110,8 @@ class PostgresqlStore(TableStore):
         return {**super().connections(), "listener": listens}
 
     @property
-    def look_interval(self) -> tuple[float, float] | None:
-        return None if self._driver.options.listen else super().look_interval
+    def poll_interval(self) -> tuple[float, float] | None:
+        return None if self._driver.options.listen else super().poll_interval
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         if self._driver.options.listen:

@@ -111,7 +111,7 @@ class RedisStore(StoreBase):
         | Capability.KEY_PAIRS
         | Capability.OCCUPANCY
     )
-    pace: PollPolicy = PUSHING
+    poll_policy: PollPolicy = PUSHING
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class RedisStore(StoreBase):
         # move within its window to a node whose clock is ahead by more than the margin:
         # that node grants the lock again (model PushedGrant, push_moved_slot).
         if options.min_replicas or options.seeds:
-            self.pace = PollPolicy()
+            self.poll_policy = PollPolicy()
             self.capabilities &= ~Capability.PUSHES
         self._factory = factory or ConnectionFactory()
         if not self._factory.off_loop:

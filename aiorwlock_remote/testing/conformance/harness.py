@@ -145,18 +145,18 @@ class StoreUnderTest:
         self,
         prefix: str = "",
         link: FaultyLink | None = None,
-        pace: PollPolicy | None = None,
+        poll_policy: PollPolicy | None = None,
         **options: Unpack[OptionArgs],
     ) -> Connecting:
         """Open a ``Locks`` as a new process does, with these options.
 
         ``prefix`` is put after the location's. If there is a ``link``, requests fail or
-        wait as the link says. ``pace``: how often its waiters poll, in place of what
-        the store wants.
+        wait as the link says. ``poll_policy``: how often its waiters poll, in place of
+        what the store wants.
         """
         store: str | Backend = self.site.backend or self.site.url
-        if link is not None or pace is not None:
-            store = _Behind(self.site, link or FaultyLink(), pace)
+        if link is not None or poll_policy is not None:
+            store = _Behind(self.site, link or FaultyLink(), poll_policy)
         return connect(
             store,
             prefix=self.site.prefix + prefix,
@@ -200,14 +200,14 @@ async def open_location(
 class _Behind:
     site: StoreLocation
     link: FaultyLink
-    pace: PollPolicy | None
+    poll_policy: PollPolicy | None
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
         heard = self.link.hearing(wake)
         inner = await open_location(self.site, loop, heard, settings)
-        return FaultyStore(inner, self.link, loop, wake, self.pace)
+        return FaultyStore(inner, self.link, loop, wake, self.poll_policy)
 
 
 MODES = ("mutex", "writer", "reader")

@@ -139,9 +139,9 @@ async def test_whoever_has_made_others_wait_listens(
             refused.append(command)
 
     # On a slow machine the waiter would prolong its entry before the release.
-    pace = PostgresqlStore.pace
-    patient = replace(pace, poll_min=20.0, poll_max=20.0, entry_ttl=60.0)
-    monkeypatch.setattr(PostgresqlStore, "pace", patient)
+    poll_policy = PostgresqlStore.poll_policy
+    patient = replace(poll_policy, poll_min=20.0, poll_max=20.0, entry_ttl=60.0)
+    monkeypatch.setattr(PostgresqlStore, "poll_policy", patient)
     monkeypatch.setattr(ArrivalReader, "_was_read", note_read)
     monkeypatch.setattr(CasStepper, "_log_retry", note_refused)
 

@@ -327,7 +327,7 @@ async def test_which_servers_push(url: str, min_replicas: int, pushes: bool) -> 
     settings = StoreSettings("g", min_replicas=min_replicas)
     options = options_of(parse(url), connect_timeout=1, min_replicas=min_replicas)
     store = RedisStore(options, current_event_loop(), print, settings)
-    assert store.pace.pushes is pushes
+    assert store.poll_policy.pushes is pushes
 
 
 @pytest.mark.usefixtures("other")

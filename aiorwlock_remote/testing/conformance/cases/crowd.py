@@ -55,12 +55,14 @@ class CrowdCases(Cases):
     async def _places_are_kept(self) -> bool:
         # Without a refresh an entry would end after one life.
         life, name, places = self.harness.kept, self.store.name(), ["a", "b", "c"]
-        pace = PollPolicy(poll_min=life / 6, poll_max=life / 4, entry_ttl=life)
+        poll_policy = PollPolicy(poll_min=life / 6, poll_max=life / 4, entry_ttl=life)
         lock, before = self.locks.mutex(*name), len(self.actors.order)
         async with AsyncExitStack() as stack:
             first = await self.actors.enters(lock, "first")
             for place in places:
-                patient = await stack.enter_async_context(self.store.connect(pace=pace))
+                patient = await stack.enter_async_context(
+                    self.store.connect(poll_policy=poll_policy)
+                )
                 await self.actors.queues(patient.mutex(*name), place)
             early = (await lock.info()).queue
             await anyio.sleep(LEASES * life)

@@ -57,12 +57,12 @@ class DeclaredCases(Cases):
         async with connect(probe, prefix=self.store.site.prefix):
             (opened,) = probe.opened
             wakes = Capability.NOTIFIES in opened.capabilities
-            assert opened.pace.poll_min >= (MIN_POLL_INTERVAL if wakes else 0)
-            assert opened.pace.poll_min <= opened.pace.poll_max
-            assert opened.pace.entry_ttl >= 3 * opened.pace.poll_max
-            assert 0 < opened.pace.claim_window < opened.pace.entry_ttl
+            assert opened.poll_policy.poll_min >= (MIN_POLL_INTERVAL if wakes else 0)
+            assert opened.poll_policy.poll_min <= opened.poll_policy.poll_max
+            assert opened.poll_policy.entry_ttl >= 3 * opened.poll_policy.poll_max
+            assert 0 < opened.poll_policy.claim_window < opened.poll_policy.entry_ttl
             pushes = Capability.PUSHES in opened.capabilities
-            assert opened.pace.pushes == pushes <= wakes
+            assert opened.poll_policy.pushes == pushes <= wakes
 
     async def test_a_connection_of_your_own(self, probe: Probe) -> None:
         """``connect(backend)`` opens the same store as ``connect(url)``."""
