@@ -35,11 +35,7 @@ _UNAUTHENTICATED = 16
 _LOGIN_HINT = "etcd://user:password@host; `rwlock doctor` examines the rights"
 _SIZE_HINT = "too many holders or waiters of one lock? see --max-request-bytes"
 _LOGIN = re.compile("authentication failed|user name|auth")
-_RIGHTS = {
-    _PERMISSION_DENIED,
-    _FAILED_PRECONDITION,
-    _UNAUTHENTICATED,
-}
+_RIGHTS = {_PERMISSION_DENIED, _FAILED_PRECONDITION, _UNAUTHENTICATED}
 
 
 def is_stale_token(exc: GrpcError) -> bool:
