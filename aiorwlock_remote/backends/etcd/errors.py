@@ -84,6 +84,6 @@ def _from_server(exc: GrpcError, where: str) -> BackendError:
         hint = _LOGIN_HINT
         return Unsupported(what=what, hint=hint, nothing_done=True, lacks="rights")
     if exc.code == _UNIMPLEMENTED:
-        hint = "etcd 3.4 or later"
+        hint = "is it etcd 3.4 or later?"
         return Unsupported(what=what, hint=hint, nothing_done=True)
     return BackendUnavailable(what=what)
