@@ -316,6 +316,7 @@ ROUNDS_OF_TODAY = {
         " mysql=sid/mysql-server-core java=trixie/openjdk-21-jre-headless"
     ),
     "postgresql-17": "postgresql=trixie/postgresql-17",
+    "etcd": "etcd=trixie/etcd-server",
 }
 
 

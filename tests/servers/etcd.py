@@ -17,9 +17,13 @@ from tests.servers.shared import Facts
 MEMBERS = 3
 
 
-def _root() -> Root:
-    # With the client of the same version: users have it, and so do the examples.
-    return chosen.root("etcd") or root_of("sid", "etcd-server", "etcd-client")
+def _server() -> Root:
+    return chosen.root("etcd") or root_of("sid", "etcd-server")
+
+
+def etcdctl_program() -> str:
+    """Where ``etcdctl`` is: foreign programs and administrators use it."""
+    return root_of("sid", "etcd-client").program("etcdctl")
 
 
 def etcd_command(
@@ -47,13 +51,14 @@ def etcd_command(
         "initial-advertise-peer-urls": peer,
         "initial-cluster": ring or f"{name}={peer}",
         "initial-cluster-token": folder.parent.name,
+        "logger": "zap",  # the only one since 3.5
         "log-outputs": str(folder / "log"),
         **(certificates.for_etcd() if certificates else {}),
         **(config or {}),
     }
     given = [f"--{option}={text}" for option, text in options.items()]
     return [
-        _root().program("etcd"),
+        _server().program("etcd"),
         *given,
         *([] if durable else ["--unsafe-no-fsync"]),
     ]
@@ -61,14 +66,10 @@ def etcd_command(
 
 def etcdctl(endpoint: str, *args: str, stdin: str | None = None) -> str:
     """Return what ``etcdctl`` prints; raise ``CalledProcessError`` if it fails."""
-    command = [_root().program("etcdctl"), f"--endpoints={endpoint}", *args]
+    command = [etcdctl_program(), f"--endpoints={endpoint}", *args]
     return subprocess.run(
         command, capture_output=True, text=True, check=True, input=stdin
     ).stdout
-
-
-def etcdctl_program() -> str:
-    return _root().program("etcdctl")
 
 
 def is_healthy(endpoint: str, *args: str) -> bool:

@@ -8,8 +8,10 @@ that a doorman has nowhere else:
 * ``"fence": "mod_revision"`` if the fence of the present phase is the revision at which
   the key was stored.
 
-A step after which other clients may claim the resource also stores a JSON list of their
-ids under ``/mutex_locks/order,42,claim``, which all that wait watch.
+A step after which other clients may claim the resource also stores a JSON object under
+``/mutex_locks/order,42,claim``, which all that wait watch: their ids (``clients``), and
+if it is short the new doorman (``doorman``) and mutex record (``seat``: its revision, 0
+for that of the claim, and text), so that they need not read them.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ from aiorwlock_remote.ports import (
 )
 
 FRAME, FENCE, MOD_REVISION = "frame", "fence", "mod_revision"
+MAX_CLAIM_BYTES = 4096
+"""Of a doorman in a claim. Each client that waits gets it, and few of them need it."""
 
 
 class Mark(NamedTuple):
@@ -110,6 +114,7 @@ class EtcdCas(CasStore):
         self._loop = loop
         self._versions = versions
         self._idle_lease = idle_lease
+        self._told: dict[Resource, Stored] = {}
 
     def guess(self) -> StoredState:
         return UNUSED
@@ -123,11 +128,38 @@ class EtcdCas(CasStore):
         return self._get(resource, serializable=False)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """Read what this member knows, without asking the others.
-
-        It knows each change that it has told of in a watch.
+        """Return what a claim has told since the last call, else read what this member
+        knows, without asking the others: it knows each change that it has told of.
         """
-        return self._get(resource, serializable=True)
+        told = self._told.pop(resource, None)
+        if told is None:
+            return self._get(resource, serializable=True)
+        got: Pending[Stored] = Pending()
+        got.set_result(told)
+        return map_pending(got, self.state)
+
+    def claimed(self, resource: Resource, claim: KeyValue, client_id: str) -> bool:
+        """Take in a claim; return True if it names this client."""
+        try:
+            told = json.loads(claim.content)
+            if client_id not in told["clients"]:
+                return False
+            text, seat = told.get("doorman"), told.get("seat")
+            if text is not None:
+                seat_key, key, _ = self._keys_of(resource)
+                revision = claim.mod_revision
+                held = seat and KeyValue(
+                    seat_key, seat[0] or revision, seat[1].encode()
+                )
+                doorman = KeyValue(key, revision, text.encode())
+                self._told[resource] = Stored(held, doorman, revision)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self.forget(resource)  # another program has written there: it is read
+        return True
+
+    def forget(self, resource: Resource) -> None:
+        """Forget what a claim has told."""
+        self._told.pop(resource, None)
 
     def swap(
         self,
@@ -216,9 +248,14 @@ class EtcdCas(CasStore):
         elif seat is None and mark.seat:
             then.append(messages.delete_operation(seat_key))
         if wakes:
+            claim: dict[str, object] = {"clients": wakes}
+            if len(text) <= MAX_CLAIM_BYTES:
+                kept = 0 if writes else mark.seat
+                claim["seat"] = None if seat is None else (kept, seat.value)
+                claim["doorman"] = text
             # It is of use for a moment, and need not stay for ever.
-            named = json.dumps(wakes).encode()
-            put = messages.put(claim_key, named, lease or await self._idle_lease.id())
+            claim_lease = lease or await self._idle_lease.id()
+            put = messages.put(claim_key, json.dumps(claim).encode(), claim_lease)
             then.append(messages.put_operation(put))
         conditions = [
             messages.compare(key, mark.doorman),

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 NEXT_ENDPOINT = 0.3
 """Seconds after which the next member is tried beside one that has not answered."""
+OPENED_IN = 5.0
+"""Seconds after which an attempt to reach any member fails."""
 
 
 class Client:
@@ -65,11 +67,20 @@ class Client:
         """Note a revision that the cluster has reached."""
         self.revision = max(self.revision, revision)
 
-    async def open(self, seconds: float) -> None:
-        """Connect; raise ``BackendError`` if that takes longer than ``seconds``."""
+    async def open(self, seconds: float) -> GrpcConnection:
+        """Return the connection, a new one if it is lost; raise ``BackendError``.
+
+        ``seconds``: how long to wait for a new one.
+        """
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        # One attempt for all callers; a caller that gives up does not end it.
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+            self._opening.add_done_callback(self._opened)
         try:
             async with asyncio.timeout(seconds):
-                await self._connected()
+                return await asyncio.shield(self._opening)
         except TimeoutError as exc:
             late = Disconnected("no member has answered in time", unsent=True)
             raise from_driver(late, self.options.where) from exc
@@ -91,15 +102,12 @@ class Client:
             parse: Reads the answer; raises ``ValueError``.
             seconds: How long to wait for the answer; 0: ``request_timeout``.
         """
-        connection: GrpcConnection | None = None
+        limit = seconds or self.options.request_timeout
+        connection = await self.open(limit)
         try:
-            async with asyncio.timeout(seconds or self.options.request_timeout):
-                connection = await self._connected()
+            async with asyncio.timeout(limit):
                 return parse(await self._ask(connection, path, request))
         except TimeoutError as exc:
-            if connection is None:
-                late = Disconnected("no member can be reached in time", unsent=True)
-                raise from_driver(late, self.options.where) from exc
             # This member, or the one that leads it, may be stopped: ask another one.
             self._drop(connection, "no answer in time")
             raise from_driver(exc, self.options.where) from exc
@@ -113,11 +121,7 @@ class Client:
         on_end: Callable[[Exception | None], object],
     ) -> Stream:
         """Begin a call with many messages both ways; raise ``BackendError``."""
-        try:
-            async with asyncio.timeout(self.options.request_timeout):
-                connection = await self._connected()
-        except Exception as exc:
-            raise from_driver(exc, self.options.where) from exc
+        connection = await self.open(self.options.request_timeout)
         # A member that has lost its leader ends the stream, and so says so.
         metadata = [*self._token, ("hasleader", "true")]
         call = Call(path, metadata, on_message, on_end)
@@ -133,16 +137,6 @@ class Client:
 
     # ----------------------------------------------------------------------- inside
 
-    async def _connected(self) -> GrpcConnection:
-        connection = self._connection
-        if connection is not None and not connection.closed:
-            return connection
-        # One attempt for all callers; a caller that gives up does not end it.
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
-
     def _opened(self, task: asyncio.Task[GrpcConnection]) -> None:
         self._opening = None
         if not task.cancelled() and task.exception() is None:
@@ -155,33 +149,39 @@ class Client:
             self._first += 1
 
     async def _open(self) -> GrpcConnection:
-        """Connect to the first member that answers, each beside those before it."""
+        """Connect to the first member that answers, each beside those before it.
+
+        Those that have failed are tried again as long as another one says nothing: it
+        may be stopped, and the others elect a leader.
+        """
         endpoints = self.options.endpoints
         first = self._first % len(endpoints)
-        left = [*endpoints[first:], *endpoints[:first]]
+        left, failed = [*endpoints[first:], *endpoints[:first]], list[Endpoint]()
         attempts: dict[asyncio.Task[GrpcConnection], Endpoint] = {}
         error: Exception = Disconnected("no member can be reached", unsent=True)
+        until = asyncio.get_running_loop().time() + OPENED_IN
         try:
-            while left or attempts:
+            while (left or attempts) and asyncio.get_running_loop().time() < until:
                 if left:
                     endpoint = left.pop(0)
                     attempt = asyncio.ensure_future(self._greet(endpoint))
                     attempts[attempt] = endpoint
                 done, _ = await asyncio.wait(
-                    attempts,
-                    timeout=NEXT_ENDPOINT if left else None,
-                    return_when=asyncio.FIRST_COMPLETED,
+                    attempts, timeout=NEXT_ENDPOINT, return_when=asyncio.FIRST_COMPLETED
                 )
                 for attempt in done:
                     endpoint = attempts.pop(attempt)
-                    failed = attempt.exception()
-                    if failed is None:
+                    try:
+                        connection = attempt.result()
+                    except Exception as exc:  # noqa: BLE001 - the last one is raised
+                        error = _graver(error, exc)
+                        failed.append(endpoint)
+                    else:
                         self._first = endpoints.index(endpoint)
                         self.member = shown(endpoint)
-                        return attempt.result()
-                    if not isinstance(failed, Exception):
-                        raise failed
-                    error = _graver(error, failed)
+                        return connection
+                if not left and attempts and not done:
+                    left, failed = failed, []
             raise error
         finally:
             for attempt in attempts:

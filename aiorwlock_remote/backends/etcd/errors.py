@@ -35,11 +35,7 @@ _UNAUTHENTICATED = 16
 _LOGIN_HINT = "etcd://user:password@host; `rwlock doctor` examines the rights"
 _SIZE_HINT = "too many holders or waiters of one lock? see --max-request-bytes"
 _LOGIN = re.compile("authentication failed|user name|auth")
-_RIGHTS = {
-    _PERMISSION_DENIED,
-    _FAILED_PRECONDITION,
-    _UNAUTHENTICATED,
-}
+_RIGHTS = {_PERMISSION_DENIED, _FAILED_PRECONDITION, _UNAUTHENTICATED}
 
 
 def is_stale_token(exc: GrpcError) -> bool:
@@ -88,6 +84,6 @@ def _from_server(exc: GrpcError, where: str) -> BackendError:
         hint = _LOGIN_HINT
         return Unsupported(what=what, hint=hint, nothing_done=True, lacks="rights")
     if exc.code == _UNIMPLEMENTED:
-        hint = "etcd 3.4 or later"
+        hint = "is it etcd 3.4 or later?"
         return Unsupported(what=what, hint=hint, nothing_done=True)
     return BackendUnavailable(what=what)

@@ -26,15 +26,11 @@ async def examine(client: Client, make: Callable[[int], Client]) -> list[Finding
         found.append(await _member(make(number), shown(endpoint)))
     reached = sum(finding.rating != "bad" for finding in found)
     found += [_quorum(reached, len(endpoints)), await _alarms(client)]
-    user = client.options.username
-    found.append(
-        Finding("login", user, "only keys that its roles allow can be used")
-        if user
-        else Finding(
-            "login", "none", "any client may take or break a lock", rating="note"
-        )
-    )
-    return found
+    if user := client.options.username:
+        why = "only keys that its roles allow can be used"
+        return [*found, Finding("login", user, why)]
+    why = "any client may take or break a lock"
+    return [*found, Finding("login", "none", why, rating="note")]
 
 
 async def _member(client: Client, name: str) -> Finding:

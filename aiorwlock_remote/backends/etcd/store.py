@@ -107,16 +107,20 @@ class EtcdStore(CasLockStore):
 
     def unwatch(self, resource: Resource) -> None:
         super().unwatch(resource)
+        self._cas.forget(resource)
         submit(self._loop, partial(self._watches.remove, resource)).log_failure()
 
     def _changed(self, resource: Resource, found: messages.WatchResponse) -> None:
         seat, _, claim = self._options.keys_of(resource)
-        own = self.settings.client_id.encode()
         changes = {each.key: each.found for each in found.changes}
         named = changes.get(claim)
-        # A mutex record that went without a claim was another program's.
-        freed = claim not in changes and changes.get(seat, 0) is None
-        if found.created or freed or (named is not None and own in named.content):
+        if named is not None:
+            look = self._cas.claimed(resource, named, self.settings.client_id)
+        else:
+            # A mutex record that went without a claim was another program's.
+            look = found.created or changes.get(seat, 0) is None
+            self._cas.forget(resource)
+        if look:
             self.poller.look_now(resource)
 
     def _watches_work(self, works: bool) -> None:  # noqa: FBT001 - a callback
@@ -159,10 +163,9 @@ class EtcdStore(CasLockStore):
             yield finding
 
     def connections(self) -> dict[str, str]:
-        client = self._client
         watched = "open" if self.poller.hints_come else "not open"
-        state = "open" if client.is_open else "lost"
-        return {"etcd": f"{state} ({client.member})", "watch": watched}
+        state = "open" if self._client.is_open else "lost"
+        return {"etcd": f"{state} ({self._client.member})", "watch": watched}
 
     # --------------------------------------------------------------------- the rest
 

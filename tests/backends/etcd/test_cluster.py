@@ -170,7 +170,9 @@ async def test_logins(start_etcd: StartEtcd, caplog: pytest.LogCaptureFixture) -
         found = [d async for d in locks.list()]
         assert found == []
         names = {f.name: f.rating async for f in locks.examine()}
-        assert (names[f"member {at}"], names["login"]) == ("note", "good")
+        assert names["login"] == "good"
+        # Of the user root alone in newer versions: 3.5.30, not 3.5.16.
+        assert names[f"member {at}"] in {"note", "good"}
     bad = {
         f"etcd://app:wrong{SECRET}@{at}/app": "authentication failed",
         f"etcd://{at}/app": "user name is empty",
