@@ -101,10 +101,10 @@ class Attempt(Pending[None]):
         self, claim: Claim, request: AcquireRequest, since: float, until: float
     ) -> None:
         super().__init__()
-        self.claim = claim
-        self.request = request
-        self.since = since
-        self.until = until
+        self.claim: Claim = claim
+        self.request: AcquireRequest = request
+        self.since: float = since
+        self.until: float = until
         self.grant: Grant | None = None
         self.waiter: TaskWaiter | None = None
 
