@@ -57,11 +57,11 @@ class EtcdStore(CasLockStore):
         | Capability.PUBLISHED_LAYOUT
     )
     # A poll only keeps the queue entry, by a write that a majority agrees on.
-    poll_policy = PollPolicy(
+    poll_policy: PollPolicy = PollPolicy(
         poll_min=3.0, poll_max=4.0, entry_ttl=12.0, claim_window=0.5, sees_ends=True
     )
     # A watch loses nothing while its stream lives; the reads find out whether it does.
-    poll_intervals = PollIntervals(hinted=1.0)
+    poll_intervals: PollIntervals = PollIntervals(hinted=1.0)
     log = log
 
     def __init__(

@@ -114,7 +114,7 @@ class Call(Pending[T]):
         # saved for every request.
         self._done = False
         self._value = None
-        self.error = None
+        self.error: BaseException | None = None
         self._callbacks = None
         self._future = None
         self.decode: Callable[[Any], T] = decode
