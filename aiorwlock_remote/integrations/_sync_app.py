@@ -64,7 +64,8 @@ class SyncAppLocks:
     def close(self) -> None:
         """Close the ``Locks``; the next request opens another."""
         with self._one:
-            locks, self._locks, self._retry_at = self._locks, None, 0.0
+            locks, self._locks = self._locks, None
+            self._failures, self._outage, self._retry_at = 0, None, 0.0
         if locks is not None:
             locks.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NoReturn
 
 import anyio
 import pytest
@@ -16,6 +17,7 @@ from aiorwlock_remote import (
 )
 from aiorwlock_remote.integrations import _app_locks
 from aiorwlock_remote.integrations._app_locks import AppLocks
+from aiorwlock_remote.integrations._sync_app import SyncAppLocks
 from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
 from aiorwlock_remote.testing.faults import FaultyStore
 from aiorwlock_remote.testing.memory import FaultyMemory
@@ -152,6 +154,21 @@ async def test_an_application_may_start_again() -> None:
             else:
                 await app_locks.check()
         store.link.down = False
+
+
+async def test_after_a_close_an_outage_is_said_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse() -> NoReturn:
+        raise BackendUnavailable(what="down")
+
+    app_locks = SyncAppLocks(refuse)
+    for _ in range(2):
+        for _ in range(2):
+            with pytest.raises(BackendUnavailable):
+                _ = app_locks.locks
+        app_locks.close()
+    assert events(caplog) == ["store_down_at_start"] * 2
 
 
 async def test_a_health_check_does_not_wait_for_ever(
