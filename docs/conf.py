@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiorwlock_remote import OptionArgs
+from aiorwlock_remote.integrations.board.site import BoardArgs
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.recipe_factories import OccupancyArgs
 from aiorwlock_remote.recipes import OnceArgs
@@ -62,6 +63,7 @@ KEYWORDS = {
     "OptionArgs": OptionArgs,
     "OnceArgs": OnceArgs,
     "OccupancyArgs": OccupancyArgs,
+    "BoardArgs": BoardArgs,
 }
 NOT_TAKEN = {
     "rwlock": {"fair"},
