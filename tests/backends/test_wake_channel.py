@@ -41,7 +41,7 @@ LONG = 600.0
 @pytest.fixture
 def _no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     never = PollIntervals(near=LONG, far=LONG, hinted=LONG)
-    monkeypatch.setattr(MariadbStore, "looks", never)
+    monkeypatch.setattr(MariadbStore, "poll_intervals", never)
     monkeypatch.setattr("aiorwlock_remote.cas.poller.SHORTEST_PAUSE", LONG)
     poll_policy = replace(
         MariadbStore.poll_policy, poll_min=LONG, poll_max=LONG, entry_ttl=3 * LONG

@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint
 from pytest import MonkeyPatch  # noqa: PT013 - the one name of it, in each function
 
 from aiorwlock_remote import registry
+from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core import names
 from aiorwlock_remote.core.commands import Command, Withdraw
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
@@ -46,7 +47,7 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.session import HeldState, Mover, Session
+from aiorwlock_remote.locks.session import HeldState, Mover, ReleasesBody, Session
 from aiorwlock_remote.runtime import (
     acquirer,
     conversion,
@@ -273,11 +274,12 @@ def losses_are_swallowed(patch: MonkeyPatch) -> None:
 
 
 def _ends_bodies(patch: MonkeyPatch, *, quietly: bool) -> None:
-    async def ends(scope: anyio.CancelScope | None, *given: Any) -> bool:  # noqa: ANN401 - as it has them
-        *error, release = given
+    async def ends(
+        scope: anyio.CancelScope | None, release: ReleasesBody, *exc_info: *ExcInfo
+    ) -> bool:
         try:
             if scope is not None:
-                scope.__exit__(*error)
+                scope.__exit__(*exc_info)
         finally:
             await release(quietly=quietly)
         return False

@@ -38,7 +38,7 @@ MAX_SEEDS_TO_FIND = 200
 FINDING_SEEDS = {
     "who_is_cancelled_keeps_its_grant": 66,
     "an_expired_lease_is_valid": 111,
-    "uncertain_requests_are_not_withdrawn": 54,
+    "uncertain_requests_are_not_withdrawn": 205,
     "a_renewal_counts_from_its_reply": 122,
     "a_failed_renewal_counts": 35,
     "failed_clean_up_is_not_repeated": 193,
