@@ -158,7 +158,7 @@ class EtcdCas(CasStore):
         return True
 
     def forget(self, resource: Resource) -> None:
-        """Forget what a claim has told."""
+        """Forget the state that a claim has brought."""
         self._told.pop(resource, None)
 
     def swap(

@@ -127,7 +127,7 @@ class GrpcConnection(asyncio.Protocol):
     def __init__(self, authority: str, *, tls: bool) -> None:
         loop = asyncio.get_running_loop()
         self.greeted: asyncio.Future[None] = loop.create_future()
-        # Nobody may wait for it any more when the connection is refused.
+        # No task may wait for it any more when the connection is refused.
         self.greeted.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )

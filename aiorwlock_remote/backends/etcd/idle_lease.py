@@ -17,7 +17,7 @@ MAX_KEYS = 1000
 
 
 class IdleLease:
-    """Gives leases for doormen that nobody holds or waits for.
+    """Gives leases for doormen without a holder and without a waiter.
 
     A lease is not renewed, so the cluster deletes its doormen after ``memory`` seconds
     at least, also when the client is gone. A doorman in use has no lease: the time of

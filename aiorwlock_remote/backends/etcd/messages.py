@@ -169,7 +169,7 @@ def watch_cancel(watch_id: int) -> bytes:
 
 
 def authenticate(user: str, password: str) -> bytes:
-    """Return an AuthenticateRequest."""
+    """Return an AuthenticateRequest for a login."""
     return text(1, user.encode()) + text(2, password.encode())
 
 
@@ -271,7 +271,7 @@ def parse_transaction(data: bytes) -> TxnResponse:
 
 
 def parse_watch(data: bytes) -> WatchResponse:
-    """Read a WatchResponse."""
+    """Read a WatchResponse; raise ``ValueError`` for other bytes."""
     revision, watch_id, created, cancelled, reason = 0, 0, False, False, ""
     changes: list[Change] = []
     for number, content in fields(data):

@@ -1,4 +1,4 @@
-"""Watches: the cluster tells this client of changes, over one stream."""
+"""Watches: the cluster reports changes to this client, over one stream."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Watches:
             self._stream.send(messages.watch_cancel(watch_id))
 
     def close(self) -> None:
-        """End all watches."""
+        """End all watches, and the stream that has them."""
         self._ids.clear()
         self._watched.clear()
         stream, self._stream = self._stream, None
