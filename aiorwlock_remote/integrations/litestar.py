@@ -132,7 +132,7 @@ def get_held(request: AnyRequest) -> Held:
         ConfigurationError: the handler has no ``hold``.
     """
     found = cast("RequestState", request.scope).get(_HELD)
-    held: Held = grant_of(found, f"the handler of {request.url.path}")
+    held: Held = grant_of(found, f"the handler of {request.scope['path']}")
     return held
 
 

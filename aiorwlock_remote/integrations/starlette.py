@@ -117,7 +117,8 @@ def get_held(connection: HTTPConnection) -> Held:
     Raises:
         ConfigurationError: the endpoint has no ``hold``.
     """
-    where = f"the endpoint of {connection.url.path}"
+    # Not ``url``: its query need not be UTF-8 (test_a_query_that_is_no_text).
+    where = f"the endpoint of {connection.scope['path']}"
     held: Held = grant_of(connection.scope.get(_HELD), where)
     return held
 

@@ -318,6 +318,11 @@ def test_any_request_is_answered(
 
 
 @each_site
+def test_a_query_that_is_no_text(site: Site) -> None:
+    assert site.ask(Sent(b"/path/1", b"\x801")) in {200, 400}
+
+
+@each_site
 @pytest.mark.parametrize(
     "path", [b"/path/7", b"/path/%37", b"/number/7", b"/number/%37"]
 )
