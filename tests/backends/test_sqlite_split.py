@@ -16,7 +16,7 @@ from aiorwlock_remote import BackendUnavailable, ConfigurationError, connect
 from aiorwlock_remote.backends.sqlite import sqlite_file
 from aiorwlock_remote.embedded.mounts import Mount, mount_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 # ruff: noqa: ASYNC240 - looking at a temporary folder blocks nobody
 
 VISIT = """

@@ -41,6 +41,7 @@ def keeper_threads() -> set[threading.Thread]:
     return {one for one in threading.enumerate() if "keeper" in one.name}
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.only_on("asyncio", "both know no other loop")
 async def test_a_row_is_renewed_while_the_loop_runs(site: Site) -> None:

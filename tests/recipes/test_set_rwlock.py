@@ -406,6 +406,7 @@ def test_without_a_tag_there_is_no_place_in_a_cluster(names: tuple[str, str]) ->
         PairKeys(key_pair(*names), cluster=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("seldom_polls")
 async def test_in_a_cluster(redis_cluster: Cluster) -> None:
     async with (

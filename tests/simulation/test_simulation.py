@@ -94,6 +94,7 @@ print(json.dumps({{kind: simulate(seed, kind).world.story for kind, seed in seed
 """
 
 
+@pytest.mark.slow
 def test_a_seed_is_always_the_same_story() -> None:
     """Also in another process, where texts and objects have other hashes."""
     stories = []
@@ -113,6 +114,7 @@ def test_a_seed_is_always_the_same_story() -> None:
         assert one[kind] == other[kind], kind
 
 
+@pytest.mark.slow
 def test_faults_happen() -> None:
     """The runs would prove little if nothing ever went wrong in them."""
     story = "\n".join(line for seed in range(60) for line in simulate(seed).world.story)

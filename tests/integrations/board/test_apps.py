@@ -239,6 +239,7 @@ async def test_one_that_does_not_read_holds_up_nobody() -> None:
         lazy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [asgi, board_of_aiohttp], ids=["asgi", "aiohttp"])
 async def test_one_that_does_not_read_is_dropped(
     kind: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
