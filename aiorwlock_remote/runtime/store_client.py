@@ -109,8 +109,7 @@ class AcquireThrottle:
     @property
     def full(self) -> bool:
         """Whether the next acquire request has to wait for its turn."""
-        limit = 1 if self.behind else self._window
-        return bool(self._waiting) or self._in_flight + self._let_in >= limit
+        return bool(self._waiting) or not self._has_room
 
     def sent(self, request: Pending[Any]) -> None:
         """Count ``request``, just sent, as under way until its reply comes."""

@@ -68,13 +68,12 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
     """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
-    or ``error``: why the task does not get the lock. ``since``: local monotonic time at
-    which the wait began. ``lease``: the task's, from when it runs with its grant.
+    or ``error``: why the task does not get the lock. ``lease``: the task's, from when
+    it runs with its grant.
     """
 
     ready: Pending[None] = field(default_factory=Pending[None])
     error: BaseException | None = None
-    since: float = 0.0
     lease: Lease | None = None
 
 
@@ -119,7 +118,6 @@ class Attempt(Pending[None]):
             margin=MIN_MARGIN if margin is None else margin,
             limit=request.limit,
             ready=self,
-            since=self.since,
         )
         return self.waiter
 

@@ -49,11 +49,6 @@ class Watches:
         self._ended = asyncio.Event()
         self._runs = False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the stream is there."""
-        return self._stream is not None
-
     async def add(self, resource: Resource) -> None:
         """Watch a resource from now on."""
         self._last_id += 1
