@@ -615,8 +615,11 @@ class ModeQueue:
     def _note_emptied(self) -> bool:
         """Note that no task waits; return whether an entry is to be given back."""
         given_back = self._entry is not NONE or self._request in UNDER_WAY
-        # What was said to them is no answer to a task that joins later.
+        # What was said to them is no answer to a task that joins later, and their
+        # place in the queue is not its: its entry is asked for with its usual life
+        # (test_asking_alone.py).
         self.due = self._last_answer = None
+        self._stretch = 1.0
         self._move(EMPTIED)
         return given_back
 

@@ -251,7 +251,9 @@ class TwoWorlds(RuleBasedStateMachine):
             case "gone":
                 return NotHeld()
             case "waiting":
-                return Waiting(0, data.draw(st.none() | st.just(700_000)), now=now)
+                ahead = data.draw(st.sampled_from([0, 0, 300]))
+                after = data.draw(st.none() | st.just(700_000))
+                return Waiting(ahead, after, now=now)
             case kind:
                 since = now - 100_000 if kind == "older" else now
                 claims = () if kind == "none" else command.claims
