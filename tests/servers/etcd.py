@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.servers import chosen
 from tests.servers.certificates import Certificates
+from tests.servers.network import Socket
 from tests.servers.process import IP, free_port, until
 from tests.servers.roots import Root, root_of
 from tests.servers.server import Server
@@ -35,13 +36,14 @@ def etcd_command(
     certificates: Certificates | None = None,
     config: Mapping[str, str] | None = None,
     durable: bool = True,
+    ip: str = IP,
 ) -> list[str]:
     """Start one member on (client port, peer port).
 
     ``durable``: whether it waits for the disk; the tests' shared one loses nothing.
     """
     scheme = "https" if certificates else "http"
-    client, peer = f"{scheme}://{IP}:{ports[0]}", f"http://{IP}:{ports[1]}"
+    client, peer = f"{scheme}://{ip}:{ports[0]}", f"http://{ip}:{ports[1]}"
     options = {
         "name": name,
         "data-dir": str(folder / "data"),
@@ -95,6 +97,7 @@ class Etcd(Server):
         ports: tuple[int, int] | None = None,
         ring: str = "",
         name: str = "n1",
+        ip: str = IP,
     ) -> None:
         """``ring``: all members of a ring, which answers when most of them run; then
         the caller starts it with ``launch`` and ``wait``.
@@ -106,6 +109,7 @@ class Etcd(Server):
         self._ports = ports or (0, 0)
         self._ring = ring
         self._name = name
+        self._ip = ip
         if not ring:
             self.begin()
 
@@ -115,7 +119,7 @@ class Etcd(Server):
 
     @property
     def address(self) -> str:
-        return f"{IP}:{self.port}"
+        return f"{self._ip}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -155,6 +159,7 @@ class Etcd(Server):
             ring=self._ring,
             certificates=self._certificates,
             config=self._config,
+            ip=self._ip,
         )
 
     def answers(self) -> bool:
@@ -171,17 +176,26 @@ class Etcd(Server):
 class EtcdRing:
     """Three members, which elect a leader; all of them answer at first."""
 
-    def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, str] | None = None,
+        sockets: Sequence[Socket] = (),
+    ) -> None:
+        """``sockets``: each member's place in a network of its own; else loopback."""
         ports = [(free_port(), free_port()) for _ in range(MEMBERS)]
+        ips = [socket.ip for socket in sockets] or [IP] * MEMBERS
         names = [f"n{number + 1}" for number in range(MEMBERS)]
         ring = ",".join(
-            f"{name}=http://{IP}:{peer}"
-            for name, (_, peer) in zip(names, ports, strict=True)
+            f"{name}=http://{ip}:{peer}"
+            for name, ip, (_, peer) in zip(names, ips, ports, strict=True)
         )
         self.members: list[Etcd] = [
-            Etcd(folder / name, config=config, ports=own, ring=ring, name=name)
-            for name, own in zip(names, ports, strict=True)
+            Etcd(folder / name, config=config, ports=own, ring=ring, name=name, ip=ip)
+            for name, own, ip in zip(names, ports, ips, strict=True)
         ]
+        for member, socket in zip(self.members, sockets, strict=False):
+            member.before = socket.before
         try:
             for member in self.members:
                 member.launch()
@@ -198,10 +212,16 @@ class EtcdRing:
     @property
     def leader(self) -> Etcd:
         """The leader, once a member that runs says that it is."""
+        return self.leader_among(self.members)
+
+    def leader_among(self, members: Sequence[Etcd]) -> Etcd:
+        """The leader, once it is one of these; a member that is cut off is not asked,
+        as it may believe that it leads.
+        """
         found: list[Etcd] = []
 
         def elected() -> bool:
-            for member in self.members:
+            for member in members:
                 try:
                     if member.is_leader:
                         found.append(member)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiorwlock_remote.backends.etcd.cas import Mark
 from aiorwlock_remote.core.commands import Reply
 from tests.faults.workers import WorkerPool
 from tests.traces import redis, sqlite, swaps
 from tests.traces.history import Request, read_journal
 from tests.traces.replay import (
     CASSANDRA,
+    ETCD,
     POSTGRESQL,
     REDIS,
     SQLITE,
@@ -81,7 +83,7 @@ def read_recording(url: str, folder: Path, port: int = 0) -> Recording:
         return Recording(REDIS, by_resource(requests), replies, clients)
     if scheme == "sqlite":
         return _ordered(sqlite.requests_of(journals), SQLITE, clients)
-    rules = CASSANDRA if scheme == "cassandra" else POSTGRESQL
+    rules = {"cassandra": CASSANDRA, "etcd": ETCD, "postgresql": POSTGRESQL}[scheme]
     return _ordered(swaps.requests_of(journals, _version), rules, clients)
 
 
@@ -96,6 +98,8 @@ def _ordered(
     return Recording(rules, histories, None, clients)
 
 
-def _version(mark: Any) -> object:  # noqa: ANN401 - of either kind of store
+def _version(mark: Any) -> object:  # noqa: ANN401 - of any kind of store
+    if isinstance(mark, Mark):
+        return mark.doorman or None
     row = getattr(mark, "found", mark)
     return row.version

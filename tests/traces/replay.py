@@ -62,6 +62,7 @@ CASSANDRA = Rules(
     own_fields=frozenset({"burnt_until"}),
     explains_losses=True,
 )
+ETCD = Rules(chooses_fences=True, forgets_idle=True, own_fields=frozenset({"ear"}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit
+from tests.servers.etcd import Etcd
 from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.plain_cassandra import make_ours
@@ -16,7 +17,7 @@ from tests.servers.postgresql import Postgresql
 from tests.servers.process import IP
 from tests.servers.redis import RedisServer
 
-STORES = ("redis", "sqlite", "postgresql", "cassandra")
+STORES = ("redis", "sqlite", "postgresql", "cassandra", "etcd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ def started(store: str, folder: Path) -> Iterator[Place]:
         with closing(Postgresql(folder)) as postgresql:
             make_tables(postgresql.url)
             yield Place(postgresql.url)
+    elif store == "etcd":
+        with closing(Etcd(folder / "etcd")) as etcd:
+            yield Place(etcd.url)
     else:
         with closing(CassandraNode(folder)) as node, Visit(IP, node.port) as visit:
             shared = SharedNode(node.port, 0)

@@ -70,6 +70,10 @@ def test_cassandra(keyspace: Keyspace, tmp_path: Path) -> None:
     _is_of_the_core(record(keyspace.url, tmp_path / "run"))
 
 
+def test_etcd(etcd_url: str, tmp_path: Path) -> None:
+    _is_of_the_core(record(etcd_url, tmp_path / "run"))
+
+
 def test_the_model_has_what_redis_did(start_redis: StartRedis, tmp_path: Path) -> None:
     server = start_redis()
     recording = record(server.url, tmp_path / "run", port=server.port, **MODELLED)

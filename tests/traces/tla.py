@@ -18,7 +18,8 @@ MODULE = "RecordedHistories"
 TIMEOUT = 300
 
 
-def _runner() -> Any:  # noqa: ANN401 - a program beside the package
+def models() -> Any:  # noqa: ANN401 - a program beside the package
+    """Return `spec/run.py`, with the table of its configurations."""
     name = "spec_run"
     if name not in sys.modules:
         found = util.spec_from_file_location(name, SPEC / "run.py")
@@ -45,7 +46,7 @@ class Verdict:
 
 def validate(histories: Sequence[Sequence[ModelStep]]) -> Verdict:
     """Have TLC decide which of the histories, none empty, ``LockRec`` has."""
-    runner = _runner()
+    runner = models()
     runner.prepare()
     with TemporaryDirectory(prefix="trace.") as name:
         Path(name, f"{MODULE}.tla").write_text(module_of(histories), "utf-8")

@@ -12,20 +12,24 @@ A step after which other clients may claim the resource also stores a JSON objec
 ``/mutex_locks/order,42,claim``, which all that wait watch: their ids (``clients``), and
 if it is short the new doorman (``doorman``) and mutex record (``seat``: its revision, 0
 for that of the claim, and text), so that they need not read them.
+
+A step of a client that waits for a held resource stores the same under
+``/mutex_locks/,ID``, with the resource (``key``), for the client that holds it.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 from aiorwlock_remote.backends.etcd import messages
 from aiorwlock_remote.backends.etcd.client import Client
 from aiorwlock_remote.backends.etcd.idle_lease import IdleLease
 from aiorwlock_remote.backends.etcd.messages import KeyValue
 from aiorwlock_remote.cas import (
+    ArrivalNotices,
     CasContention,
     CasStore,
     DriverLoop,
@@ -47,11 +51,15 @@ from aiorwlock_remote.ports import (
     Resource,
     dumps,
     loads,
+    resource_from_key,
 )
 
 FRAME, FENCE, MOD_REVISION = "frame", "fence", "mod_revision"
 MAX_CLAIM_BYTES = 4096
-"""Of a doorman in a claim. Each client that waits gets it, and few of them need it."""
+"""Of a doorman in a claim or a notice. Each client that waits gets the claim, and few
+of them need the doorman.
+"""
+MAX_KEYS_CACHED = 1024
 
 
 class Mark(NamedTuple):
@@ -77,6 +85,8 @@ class Stored(NamedTuple):
 
 
 UNUSED = StoredState(None, None, Mark())
+_NOT_OURS = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading a claim or a notice raises if another program has written it."""
 
 
 class EtcdCas(CasStore):
@@ -98,6 +108,7 @@ class EtcdCas(CasStore):
         clock: Clock,
         versions: VersionClock,
         idle_lease: IdleLease,
+        arrivals: ArrivalNotices,
     ) -> None:
         """Create the store.
 
@@ -107,6 +118,7 @@ class EtcdCas(CasStore):
             clock: The local clock.
             versions: Shared by all such stores of a ``Locks``.
             idle_lease: The lease with which the doorman of a free resource ends.
+            arrivals: Decides which client is notified when the queue changes.
         """
         super().__init__(clock)
         self._client = client
@@ -114,6 +126,7 @@ class EtcdCas(CasStore):
         self._loop = loop
         self._versions = versions
         self._idle_lease = idle_lease
+        self._arrivals = arrivals
         self._told: dict[Resource, Stored] = {}
 
     def guess(self) -> StoredState:
@@ -144,18 +157,24 @@ class EtcdCas(CasStore):
             told = json.loads(claim.content)
             if client_id not in told["clients"]:
                 return False
-            text, seat = told.get("doorman"), told.get("seat")
-            if text is not None:
-                seat_key, key, _ = self._keys_of(resource)
-                revision = claim.mod_revision
-                held = seat and KeyValue(
-                    seat_key, seat[0] or revision, seat[1].encode()
-                )
-                doorman = KeyValue(key, revision, text.encode())
-                self._told[resource] = Stored(held, doorman, revision)
-        except (ValueError, LookupError, TypeError, AttributeError):
+            if (stored := self._brought(resource, told, claim)) is not None:
+                self._told[resource] = stored
+        except _NOT_OURS:
             self.forget(resource)  # another program has written there: it is read
         return True
+
+    def notified(self, notice: KeyValue) -> tuple[Resource, StoredState | None] | None:
+        """Return the resource that a notice is about, and its state if it is there.
+
+        None: another program has written the notice.
+        """
+        try:
+            told = json.loads(notice.content)
+            resource = resource_from_key(told["key"])
+            stored = self._brought(resource, told, notice)
+            return resource, None if stored is None else self.state(stored)
+        except (*_NOT_OURS, BadRecord):
+            return None
 
     def forget(self, resource: Resource) -> None:
         """Forget the state that a claim has brought."""
@@ -171,7 +190,7 @@ class EtcdCas(CasStore):
         wakes: tuple[str, ...] = (),
     ) -> Pending[SwapReply]:
         swapped = partial(self._swap, resource, state, record, seat, times, wakes)
-        return submit(self._loop, swapped)
+        return submit(self._loop, swapped, at_once=True)
 
     # ----------------------------------------------------------------------- inside
 
@@ -197,9 +216,31 @@ class EtcdCas(CasStore):
         )
         return StoredState(record, held, mark, order)
 
+    def _brought(
+        self, resource: Resource, told: dict[str, Any], by: KeyValue
+    ) -> Stored | None:
+        """Return both keys, as a claim or a notice has brought them."""
+        text, seat = told.get("doorman"), told.get("seat")
+        if text is None:
+            return None
+        seat_key, key, _ = self._keys_of(resource)
+        revision = by.mod_revision
+        held = seat and KeyValue(seat_key, seat[0] or revision, seat[1].encode())
+        return Stored(held, KeyValue(key, revision, text.encode()), revision)
+
+    def _holder_behind(self, before: Doorman | None, record: Doorman) -> str | None:
+        """Return the client to notify that only the queue behind it has changed.
+
+        Also of an entry that is kept or given back: each is a new version, from which
+        the holder's release has to start.
+        """
+        if before is None or not record.grants or record.grants != before.grants:
+            return None
+        return self._arrivals.behind(record)
+
     def _get(self, resource: Resource, *, serializable: bool) -> Pending[StoredState]:
         read = partial(self._read, resource, serializable=serializable)
-        return map_pending(submit(self._loop, read), self.state)
+        return map_pending(submit(self._loop, read, at_once=True), self.state)
 
     async def _read(self, resource: Resource, *, serializable: bool) -> Stored:
         keys = self._keys_of(resource)[:2]
@@ -247,16 +288,20 @@ class EtcdCas(CasStore):
             then.append(messages.put_operation(put))
         elif seat is None and mark.seat:
             then.append(messages.delete_operation(seat_key))
+        told: list[tuple[bytes, dict[str, object]]] = []
         if wakes:
-            claim: dict[str, object] = {"clients": wakes}
-            if len(text) <= MAX_CLAIM_BYTES:
-                kept = 0 if writes else mark.seat
-                claim["seat"] = None if seat is None else (kept, seat.value)
-                claim["doorman"] = text
-            # It is of use for a moment, and need not stay for ever.
-            claim_lease = lease or await self._idle_lease.id()
-            put = messages.put(claim_key, json.dumps(claim).encode(), claim_lease)
-            then.append(messages.put_operation(put))
+            told.append((claim_key, {"clients": wakes}))
+        holder = self._holder_behind(state.record, record)
+        if holder is not None:
+            notices = self._client.options.notices_of(holder)
+            told.append((notices, {"key": resource.key}))
+        if told and not lease:
+            # These are of use for a moment, and need not stay for ever.
+            lease = await self._idle_lease.id()
+        seat_now = None
+        if seat is not None:
+            seat_now = 0 if writes else mark.seat, seat.value
+        then += [_message(*each, text, seat_now, lease) for each in told]
         conditions = [
             messages.compare(key, mark.doorman),
             messages.compare(seat_key, mark.seat),
@@ -290,6 +335,20 @@ def _stored_in(found: messages.TxnResponse, keys: tuple[bytes, bytes]) -> Stored
     return Stored(seat, doorman, found.revision)
 
 
+def _message(
+    key: bytes,
+    told: dict[str, object],
+    text: str,
+    seat: tuple[int, str] | None,
+    lease: int,
+) -> bytes:
+    """Return the operation that stores a claim or a notice, with both keys if short."""
+    if len(text) <= MAX_CLAIM_BYTES:
+        told |= {"seat": seat, "doorman": text}
+    return messages.put_operation(messages.put(key, json.dumps(told).encode(), lease))
+
+
+@lru_cache(MAX_KEYS_CACHED)
 def _gets(keys: tuple[bytes, bytes], *, serializable: bool = False) -> list[bytes]:
     return [
         messages.get_operation(messages.get(key, serializable=serializable))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aiorwlock_remote.backends.etcd import messages
 from aiorwlock_remote.backends.etcd.client import Client
-from aiorwlock_remote.backends.etcd.options import shown
+from aiorwlock_remote.backends.etcd.grpc_channel import shown
 from aiorwlock_remote.errors import BackendError, Unsupported
 from aiorwlock_remote.ports import Finding
 

@@ -23,6 +23,7 @@ AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 _MOD_REVISION = 2  # of Compare.target
 _DELETED = 1  # of Event.type
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SHORT = tuple(bytes([number]) for number in range(0x80))
 _MAX_VARINT_BITS = 63  # of 64: ids have all of them
 
 Fields = Iterator[tuple[int, int | bytes]]
@@ -33,6 +34,8 @@ Fields = Iterator[tuple[int, int | bytes]]
 
 def varint(number: int) -> bytes:
     """Return a number, not negative, as a varint."""
+    if number < len(_SHORT):
+        return _SHORT[number]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -79,6 +82,8 @@ def fields(data: bytes) -> Fields:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
     number = shift = 0
     while shift <= _MAX_VARINT_BITS and at < len(data):
         byte = data[at]
@@ -166,6 +171,11 @@ def watch_create(watch_id: int, start: bytes, end: bytes) -> bytes:
 def watch_cancel(watch_id: int) -> bytes:
     """Return a WatchRequest that ends one watch of the stream."""
     return message(2, integer(1, watch_id))
+
+
+def watch_progress() -> bytes:
+    """Return a WatchRequest that asks for a sign of life of the stream."""
+    return message(3, b"")
 
 
 def authenticate(user: str, password: str) -> bytes:

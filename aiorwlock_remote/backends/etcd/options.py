@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from aiorwlock_remote.backends.etcd.grpc_channel import Endpoint, shown
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import (
     TLS_OPTIONS,
@@ -26,9 +28,6 @@ order: a watch of the range from the mutex record to the first has not the secon
 _HOST = re.compile(
     r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d{1,5}))?"
 )
-
-Endpoint = tuple[str, int]
-"""Host name or IP address, and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,11 @@ class Options:
         """Return the keys of a resource's mutex record, of its doorman, and that which
         names the clients that may claim it.
         """
-        seat = f"{self.folder}/{resource.key}".encode(errors="surrogateescape")
-        return seat, seat + DOORMAN.encode(), seat + CLAIM.encode()
+        return _keys_of(self.folder, resource)
+
+    def notices_of(self, client_id: str) -> bytes:
+        """Return the key under which a client gets notices; no resource has it."""
+        return f"{self.folder}/,{client_id}".encode()
 
     def resource_of(self, key: bytes) -> tuple[Resource, bool] | None:
         """Return the resource that a key is of, and whether it is its doorman's.
@@ -80,15 +82,15 @@ class Options:
         return first.encode(), end_of(first.encode())
 
 
+@lru_cache(1024)
+def _keys_of(folder: str, resource: Resource) -> tuple[bytes, bytes, bytes]:
+    seat = f"{folder}/{resource.key}".encode(errors="surrogateescape")
+    return seat, seat + DOORMAN.encode(), seat + CLAIM.encode()
+
+
 def end_of(prefix: bytes) -> bytes:
     """Return the end of the range of all keys that begin with ``prefix``."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
-
-
-def shown(endpoint: Endpoint) -> str:
-    """Return ``host:port``; an IPv6 address is put in brackets."""
-    host, port = endpoint
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def options_of(address: Address) -> Options:

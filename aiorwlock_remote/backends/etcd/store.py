@@ -18,6 +18,7 @@ from aiorwlock_remote.backends.etcd.messages import KeyValue
 from aiorwlock_remote.backends.etcd.options import Options, options_of
 from aiorwlock_remote.backends.etcd.watches import Watches
 from aiorwlock_remote.cas import (
+    ArrivalNotices,
     CasLockStore,
     CasRenewer,
     PollIntervals,
@@ -41,6 +42,8 @@ from aiorwlock_remote.ports import (
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.etcd")
 
+HOLDER_INTERVAL = 1.0
+"""Seconds after which a waiting client reads the lease of a new holder."""
 KEYS_PER_REQUEST = 500
 SCAN_TIMEOUT = 30.0
 """Seconds for one page of a list."""
@@ -60,8 +63,8 @@ class EtcdStore(CasLockStore):
     poll_policy: PollPolicy = PollPolicy(
         poll_min=3.0, poll_max=4.0, entry_ttl=12.0, claim_window=0.5, sees_ends=True
     )
-    # A watch loses nothing while its stream lives; the reads find out whether it does.
-    poll_intervals: PollIntervals = PollIntervals(hinted=1.0)
+    # A watch loses nothing while its stream lives, which the stream is asked for.
+    poll_intervals: PollIntervals = PollIntervals(hinted=10.0)
     log = log
 
     def __init__(
@@ -80,14 +83,18 @@ class EtcdStore(CasLockStore):
         self._client = Client(options, self._tls)
         self._versions = VersionClock(options.clock_skew)
         self._idle_lease = IdleLease(self._client, settings.fence_memory)
+        arrivals = ArrivalNotices(settings.client_id)
         self._cas = EtcdCas(
             *(self._client, self._loop, event_loop.clock, self._versions),
-            self._idle_lease,
+            *(self._idle_lease, arrivals),
         )
-        super().__init__(event_loop, wake, settings, self._cas)
+        super().__init__(event_loop, wake, settings, self._cas, arrivals)
+        self.steps.arrivals = arrivals
         self._watches = Watches(
-            self._client, self._loop, self._changed, self._watches_work
+            *(self._client, self._loop, settings.client_id),
+            *(self._changed, self._watches_work),
         )
+        self._hears = False
 
     async def open(self) -> None:
         """Find out whether a majority answers, and whether the keys can be read."""
@@ -104,13 +111,38 @@ class EtcdStore(CasLockStore):
     def watch(self, resource: Resource) -> None:
         super().watch(resource)
         submit(self._loop, partial(self._watches.add, resource)).log_failure()
+        self._hear()
 
     def unwatch(self, resource: Resource) -> None:
         super().unwatch(resource)
         self._cas.forget(resource)
         submit(self._loop, partial(self._watches.remove, resource)).log_failure()
 
-    def _changed(self, resource: Resource, found: messages.WatchResponse) -> None:
+    def wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+        super().wake_clients(resource, client_ids)
+        if client_ids != (self.settings.client_id,):
+            self._hear()
+
+    def _hear(self) -> None:
+        """Be notified of queue entries behind this client from now on.
+
+        Where others have waited, others will wait again, and each release of a holder
+        that does not know of them is refused once
+        (test_store.py: test_a_release_is_not_refused).
+        """
+        if not self._hears:
+            self._hears = True
+            submit(self._loop, partial(self._watches.add, None)).log_failure()
+
+    def _changed(
+        self, resource: Resource | None, found: messages.WatchResponse
+    ) -> None:
+        if resource is None:
+            self.arrivals.hears = self.arrivals.hears or found.created
+            for change in found.changes:
+                if change.found and (told := self._cas.notified(change.found)):
+                    self.arrived(*told)
+            return
         seat, _, claim = self._options.keys_of(resource)
         changes = {each.key: each.found for each in found.changes}
         named = changes.get(claim)
@@ -120,11 +152,14 @@ class EtcdStore(CasLockStore):
             # A mutex record that went without a claim was another program's.
             look = found.created or changes.get(seat, 0) is None
             self._cas.forget(resource)
+            if seat in changes:
+                self.poller.look_within(resource, HOLDER_INTERVAL)
         if look:
             self.poller.look_now(resource)
 
     def _watches_work(self, works: bool) -> None:  # noqa: FBT001 - a callback
         before, self.poller.hints_come = self.poller.hints_come, works
+        self.arrivals.hears = self.arrivals.hears and works
         if before and not works:
             self.poller.look_at_all()
 
@@ -164,8 +199,7 @@ class EtcdStore(CasLockStore):
 
     def connections(self) -> dict[str, str]:
         watched = "open" if self.poller.hints_come else "not open"
-        state = "open" if self._client.is_open else "lost"
-        return {"etcd": f"{state} ({self._client.member})", "watch": watched}
+        return {"etcd": self._client.connection, "watch": watched}
 
     # --------------------------------------------------------------------- the rest
 
@@ -176,7 +210,8 @@ class EtcdStore(CasLockStore):
         client = Client(self._options, self._tls)
         idle_lease = IdleLease(client, self.settings.fence_memory)
         clock = self.event_loop.clock
-        cas = EtcdCas(client, loop, clock, self._versions, idle_lease)
+        shared = self._versions, idle_lease, self.arrivals
+        cas = EtcdCas(client, loop, clock, *shared)
         return self.renewer_over(cas, thread, close=partial(loop.end, client.close))
 
     async def aclose(self) -> None:

@@ -12,8 +12,12 @@ import h2.config
 import h2.connection
 import h2.errors
 import h2.events
+import h2.settings
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from aiorwlock_remote.backends.etcd import grpc_connection
 from aiorwlock_remote.backends.etcd.grpc_connection import (
     Call,
     Disconnected,
@@ -37,6 +41,9 @@ class Peer(asyncio.Protocol):
         self.h2: Any = h2.connection.H2Connection(config)
         self._answer = answer
         self._requests: dict[int, bytes] = {}
+        self.heads: list[Any] = []
+        self.acknowledged: list[bytes] = []
+        self.unsent: dict[int, bytes] = {}
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,7 +61,26 @@ class Peer(asyncio.Protocol):
             elif isinstance(event, h2.events.StreamEnded):
                 number = event.stream_id or 0
                 self._answer(self, number, self._requests.pop(number)[5:])
+            elif isinstance(event, h2.events.RequestReceived):
+                self.heads.append(event.headers)
+            elif isinstance(event, h2.events.PingAckReceived):
+                self.acknowledged.append(event.ping_data or b"")
+            elif isinstance(event, h2.events.WindowUpdated):
+                self.send_unsent()
         self.transport.write(self.h2.data_to_send())
+
+    def send_unsent(self) -> None:
+        """Send the rest of long answers, as far as the client's windows allow."""
+        for number, rest in list(self.unsent.items()):
+            while self.unsent[number]:
+                window = self.h2.local_flow_control_window(number)
+                size = min(window, 16384, len(self.unsent[number]))
+                if size <= 0:
+                    break
+                self.h2.send_data(number, self.unsent[number][:size])
+                self.unsent[number] = self.unsent[number][size:]
+            if rest and not self.unsent[number]:
+                self.h2.send_headers(number, OK, end_stream=True)
 
 
 @asynccontextmanager
@@ -74,7 +100,11 @@ async def connected(answer: Answer) -> AsyncIterator[GrpcConnection]:
         await asyncio.sleep(0.01)
 
 
-async def outcome(connection: GrpcConnection, request: bytes = b"x") -> object:
+async def outcome(
+    connection: GrpcConnection,
+    request: bytes = b"x",
+    metadata: list[tuple[str, str]] | None = None,
+) -> object:
     """Return the answer, or the error."""
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     answers: list[bytes] = []
@@ -83,7 +113,7 @@ async def outcome(connection: GrpcConnection, request: bytes = b"x") -> object:
         done.set_result(error or b"".join(answers))
 
     secret = [("token", "s3cret")]
-    call = Call("/a.B/C", secret, answers.append, ended)
+    call = Call("/a.B/C", metadata or secret, answers.append, ended)
     connection.begin(call, request, last=True)
     return await done
 
@@ -102,6 +132,148 @@ async def test_a_message_longer_than_the_window() -> None:
         assert await outcome(connection, bytes(size)) == size.to_bytes(4, "big")
 
 
+async def test_an_answer_longer_than_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server may send more when half of a window has come, of either kind."""
+    monkeypatch.setattr(grpc_connection, "RECEIVE_WINDOW", 100_000)
+
+    def long(peer: Peer, number: int, request: bytes) -> None:
+        peer.h2.send_headers(number, HEAD)
+        size = len(request).to_bytes(4, "big")
+        peer.unsent[number] = b"\0" + size + request
+        peer.send_unsent()
+
+    async with connected(long) as connection:
+        request = bytes(range(256)) * 4000
+        assert await outcome(connection, request) == request
+
+
+async def test_headers_in_parts() -> None:
+    """Of both sides, longer than a frame."""
+    heads: list[Any] = []
+
+    def refuse(peer: Peer, number: int, request: bytes) -> None:
+        del request
+        heads.extend(peer.heads)
+        headers = [*HEAD, ("grpc-status", "8"), ("grpc-message", "x" * 40_000)]
+        peer.h2.send_headers(number, headers, end_stream=True)
+
+    async with connected(refuse) as connection:
+        error = await outcome(connection, metadata=[("token", "y" * 40_000)])
+    assert isinstance(error, GrpcError)
+    assert error.text == "x" * 40_000
+    assert (b"token", b"y" * 40_000) in [tuple(pair) for pair in heads[0]]
+
+
+async def test_padding_is_cut_off() -> None:
+    def padded(peer: Peer, number: int, request: bytes) -> None:
+        peer.h2.send_headers(number, HEAD)
+        answer = b"\0" + len(request).to_bytes(4, "big") + request
+        peer.h2.send_data(number, answer, pad_length=9)
+        peer.h2.send_headers(number, OK, end_stream=True)
+
+    async with connected(padded) as connection:
+        assert await outcome(connection, b"abc") == b"abc"
+
+
+async def test_pings_are_answered() -> None:
+    """With the next call; and soon, if there is none."""
+    peers: list[Peer] = []
+
+    def ping(peer: Peer, number: int, request: bytes) -> None:
+        peers.append(peer)
+        peer.h2.ping(request)
+        echo(peer, number, request)
+
+    async with connected(ping) as connection:
+        for request in (b"12345678", b"abcdefgh"):
+            await outcome(connection, request)
+        async with asyncio.timeout(10):
+            while len(peers[0].acknowledged) < 2:  # noqa: ASYNC110 - as it says
+                await asyncio.sleep(0.001)
+    assert peers[0].acknowledged == [b"12345678", b"abcdefgh"]
+
+
+async def test_a_server_that_takes_less() -> None:
+    """Of calls at a time, and of bytes, from one moment on."""
+    peers: list[Peer] = []
+
+    def take_less(peer: Peer, number: int, request: bytes) -> None:
+        peers.append(peer)
+        if len(peers) == 1:
+            codes = h2.settings.SettingCodes
+            less = {codes.MAX_CONCURRENT_STREAMS: 1, codes.INITIAL_WINDOW_SIZE: 1000}
+            peer.h2.update_settings(less)
+        echo(peer, number, request)
+
+    async with connected(take_less) as connection:
+        await outcome(connection)
+        answers = await asyncio.gather(
+            *(outcome(connection, bytes(5000 + n)) for n in range(20))
+        )
+    assert answers == [(5000 + n).to_bytes(4, "big") for n in range(20)]
+
+
+async def test_no_answer_in_time() -> None:
+    """The call is given up, the connection is not."""
+
+    def silent(peer: Peer, number: int, request: bytes) -> None:
+        if request != b"silent":
+            echo(peer, number, request)
+
+    async with connected(silent) as connection:
+        with pytest.raises(TimeoutError):
+            await connection.call("/a.B/C", b"silent", [], 0.05)
+        assert await connection.call("/a.B/C", b"abc", [], 20) == (3).to_bytes(4, "big")
+
+
+class NoTransport:
+    """What a connection writes to, and closes."""
+
+    def write(self, data: bytes) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool:
+        return False
+
+
+FRAMES = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            lambda kind, flags, number, content: (
+                len(content).to_bytes(3, "big")
+                + bytes([kind, flags])
+                + number.to_bytes(4, "big")
+                + content
+            ),
+            st.integers(0, 11),
+            st.integers(0, 255),
+            st.sampled_from([0, 1, 3, 2**31]),
+            st.binary(max_size=40),
+        ),
+    )
+)
+
+
+@given(FRAMES, st.booleans())
+async def test_any_bytes_end_a_call_or_let_it_wait(
+    frames: list[bytes], greets: bool
+) -> None:
+    """Whatever a server sends: no other exception, no call that ends twice."""
+    connection = GrpcConnection("host", tls=False)
+    connection.connection_made(NoTransport())
+    ended: list[Exception | None] = []
+    call = Call("/a.B/C", [], lambda _: None, ended.append)
+    if greets:
+        connection.data_received(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+    connection.begin(call, b"x", last=True)
+    for frame in frames:
+        connection.data_received(frame)
+    connection.abort()
+    assert len(ended) == 1
+
+
 async def test_many_calls_at_once() -> None:
     async with connected(echo) as connection:
         answers = await asyncio.gather(
@@ -113,8 +285,8 @@ async def test_many_calls_at_once() -> None:
 async def test_an_error_of_the_server() -> None:
     def refuse(peer: Peer, number: int, request: bytes) -> None:
         del request
-        told = [*HEAD, ("grpc-status", "8"), ("grpc-message", "too%20many")]
-        peer.h2.send_headers(number, told, end_stream=True)
+        headers = [*HEAD, ("grpc-status", "8"), ("grpc-message", "too%20many")]
+        peer.h2.send_headers(number, headers, end_stream=True)
 
     async with connected(refuse) as connection:
         error = await outcome(connection)

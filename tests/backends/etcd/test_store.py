@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from aiorwlock_remote import BadRecord, Locks, connect
-from aiorwlock_remote.backends.etcd import idle_lease
+from aiorwlock_remote import BadRecord, Held, Locks, connect
+from aiorwlock_remote.backends.etcd import cas, idle_lease, messages, watches
+from aiorwlock_remote.backends.etcd.store import EtcdStore
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.ports import PollPolicy
 from tests.servers.fix_etcd import SharedEtcd, StartEtcd
 
 pytestmark = [
@@ -66,6 +72,40 @@ async def test_a_fence_is_the_revision_that_stored_the_grant(
         assert keys.read(keys.seat) == {}
 
 
+async def test_a_fence_is_a_revision_where_a_message_told_the_state(
+    keys: Keys, etcd_url: str
+) -> None:
+    """Whoever claims by it has heard of no newer revision by an answer of its own."""
+    entered: list[Held] = []
+
+    async def enter(client: Locks) -> None:
+        entered.append(await client.mutex("order", 1).acquire())
+
+    def queued(number: int) -> bool:
+        return len(keys.record().get("queue", ())) == number
+
+    def inside(number: int) -> bool:
+        return len(entered) == number
+
+    async with (
+        connect(etcd_url) as locks,
+        connect(etcd_url) as others,
+        anyio.create_task_group() as group,
+    ):
+        first = await locks.mutex("order", 1).acquire()
+        for number, client in enumerate((others, locks), 1):
+            group.start_soon(enter, client)
+            await until(partial(queued, number))
+        leaves = first
+        for number in (1, 2):
+            put = json.loads(keys.server.ctl("put", "/x", "y", "--write-out=json"))
+            await leaves.release()
+            await until(partial(inside, number))
+            leaves = entered[-1]
+            assert leaves.fence > put["header"]["revision"]
+        await leaves.release()
+
+
 async def test_a_doorman_that_was_deleted_makes_no_fence_fall(
     keys: Keys, etcd_url: str
 ) -> None:
@@ -109,7 +149,7 @@ async def test_permits_of_one_step_have_fences_of_their_own(etcd_url: str) -> No
             )
 
 
-async def test_a_waiter_is_told(etcd_url: str) -> None:
+async def test_a_waiter_is_notified(etcd_url: str) -> None:
     """By the watch, not by a poll."""
     async with connect(etcd_url) as locks, connect(etcd_url) as others:
         for number in range(5):
@@ -140,7 +180,118 @@ async def waiters(locks: Locks, number: int) -> None:
         await anyio.sleep(0.01)
 
 
-def is_told(locks: Locks) -> bool:
+def store_of(locks: Locks) -> EtcdStore:
+    store: Any = locks._session.client.store
+    assert isinstance(store, EtcdStore)
+    return store
+
+
+@asynccontextmanager
+async def rivals(url: str) -> AsyncIterator[tuple[Locks, Locks]]:
+    """Connect two clients; the first has waited before, so it hears who waits."""
+    async with connect(url) as one, connect(url) as other:
+        async with anyio.create_task_group() as group, other.mutex("order", 0):
+            group.start_soon(enter_and_leave, one, 0)
+            await until(lambda: store_of(one).arrivals.hears)
+        yield one, other
+
+
+@pytest.mark.parametrize("most", [cas.MAX_CLAIM_BYTES, 0], ids=["brought", "read"])
+async def test_a_release_is_not_refused(
+    etcd_url: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """The holder is notified who joins the queue, and who keeps its entry or leaves."""
+    policy = PollPolicy(poll_min=0.2, poll_max=0.3, entry_ttl=12.0, sees_ends=True)
+    monkeypatch.setattr(EtcdStore, "poll_policy", policy)
+    monkeypatch.setattr(cas, "MAX_CLAIM_BYTES", most)
+    async with rivals(etcd_url) as (one, other), anyio.create_task_group() as group:
+        steps = store_of(one).steps
+
+        def entries() -> list[int]:
+            known = steps.known(resource("order", 1))
+            assert known is not None
+            assert known.record is not None
+            return [entry.expires for entry in known.record.queue]
+
+        async with one.mutex("order", 1):
+            group.start_soon(enter_and_leave, other, 1)
+            await until(lambda: bool(entries()))
+            with anyio.move_on_after(1):
+                await other.rwlock("order", 1).reader.acquire()
+            # The waiter's queue entry, and no longer that of the reader who left.
+            await until(lambda: len(entries()) == 1)
+            kept = entries()
+            await until(lambda: entries() > kept)  # and not again at once
+            refused: list[object] = []
+            monkeypatch.setattr(steps, "_log_retry", lambda *_: refused.append(_))
+    assert refused == []
+
+
+async def test_notices_of_strangers_are_nothing(keys: Keys, etcd_url: str) -> None:
+    async with rivals(etcd_url) as (one, other), one.mutex("order", 1) as held:
+        store = store_of(one)
+        notices = store._options.notices_of(store.settings.client_id).decode()
+        known = store.steps.known(resource("order", 1))
+        for text in (
+            *("x", "[]", '{"key":7}', '{"key":"order,1","doorman":"{}"}'),
+            '{"key":"order,1","doorman":7,"seat":[]}',
+            '{"key":"unknown,1"}',
+        ):
+            keys.server.ctl("put", notices, text)
+        async with anyio.create_task_group() as group:
+            group.start_soon(enter_and_leave, other, 1)
+            await until(lambda: store.steps.known(resource("order", 1)) != known)
+            await held.release()
+
+
+async def test_a_stream_is_asked_whether_it_lives(
+    etcd_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it does, and a member answers so, no resource is read by time."""
+    caplog.set_level(logging.INFO, "aiorwlock_remote.etcd")
+    monkeypatch.setattr(watches, "PROGRESS_INTERVAL", 0.1)
+    signs: list[int] = []
+    parse = messages.parse_watch
+
+    def parsed(data: bytes) -> messages.WatchResponse:
+        found = parse(data)
+        if not (found.created or found.changes):
+            signs.append(found.revision)
+        return found
+
+    monkeypatch.setattr(messages, "parse_watch", parsed)
+    async with (
+        connect(etcd_url) as locks,
+        connect(etcd_url) as others,
+        anyio.create_task_group() as group,
+        locks.mutex("order", 1),
+    ):
+        group.start_soon(enter_and_leave, others, 1)
+        await until(lambda: is_notified(others))
+        reads = reads_of(others, monkeypatch)
+        await until(lambda: len(signs) > 20)
+        assert reads == []
+        monkeypatch.setattr(messages, "watch_progress", lambda: b"")
+        await until(lambda: "watch_lost" in caplog.text)
+        await until(lambda: bool(reads))
+        await until(lambda: is_notified(others))
+    assert "no sign of life" in caplog.text
+
+
+def reads_of(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Note what the poller of a client reads."""
+    poller, reads = store_of(locks).poller, list[object]()
+    peek = poller.read
+
+    def read(resource: Any) -> Any:  # noqa: ANN401 - as it is
+        reads.append(resource)
+        return peek(resource)
+
+    monkeypatch.setattr(poller, "read", read)
+    return reads
+
+
+def is_notified(locks: Locks) -> bool:
     """Whether changes come over a watch now."""
     return locks.statistics().connections["watch"] == "open"
 
@@ -153,24 +304,24 @@ async def test_a_watch_that_ended_is_made_anew(start_etcd: StartEtcd) -> None:
         async with anyio.create_task_group() as group, lock:
             group.start_soon(enter_and_leave, others, 1)
             await waiters(locks, 1)
-            await until(lambda: is_told(others))
+            await until(lambda: is_notified(others))
             await anyio.to_thread.run_sync(member.kill)
-            await until(lambda: not is_told(others))
+            await until(lambda: not is_notified(others))
             await anyio.to_thread.run_sync(member.start)
             header = json.loads(member.ctl("get", "x", "--write-out=json"))
             member.ctl("compact", str(header["header"]["revision"]))
-            await until(lambda: is_told(others))
+            await until(lambda: is_notified(others))
             before = others.statistics().wakeups["message"]
         assert others.statistics().wakeups["message"] > before
 
 
-async def test_a_foreign_release_is_told(keys: Keys, etcd_url: str) -> None:
+async def test_a_foreign_release_is_notified(keys: Keys, etcd_url: str) -> None:
     keys.server.ctl("put", keys.seat, "theirs,1764380000")
     async with connect(etcd_url) as locks:
         assert await locks.mutex("order", 1).try_acquire() is None
         async with anyio.create_task_group() as group:
             group.start_soon(enter_and_leave, locks, 1)
-            await until(lambda: is_told(locks))
+            await until(lambda: is_notified(locks))
             before = locks.statistics().wakeups["message"]
             keys.server.ctl("del", keys.seat)
         assert locks.statistics().wakeups["message"] > before
