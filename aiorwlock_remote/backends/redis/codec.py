@@ -49,13 +49,15 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote, Requester
 from aiorwlock_remote.core.mutex_record import why_gone
 from aiorwlock_remote.core.pushed import PushedGrant
-from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.ticket import Mode, holder_of, new_holder_of
 from aiorwlock_remote.errors import BackendError, LossReason
 
 # First items of answers. A fence is above zero, so that none of these can be taken for
 # a grant.
 _NOTIFIED = -9
 _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
+
+_WAS_HELD = Released(held=True)
 
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions that are raised by reading an answer of an unexpected shape."""
@@ -68,8 +70,10 @@ _YES_NO = (0, 1)
 _MAY_QUEUE, _PUSH, _CONFIRMS, _FOLLOWING = 1, 2, 4, 8
 # What the text of a holder begins with if it is another program (record.describe).
 _FOREIGN = b"f"
-# A queue entry is stored with its ticket between quotes.
-_UNQUOTED = re.compile(r'["\\]')
+# A queue entry is stored with its ticket between quotes. Tickets of this library are
+# hex digits; one that a user chose may be anything. Without it in the queue entry the
+# client is woken as usual.
+_unquoted = re.compile(r'["\\]').search
 _PUSHED = re.compile(rb"([0-9]{1,17}),([0-9]{1,17}),([0-9]{1,17}),([0-9a-f]{40})")
 _REFUSALS = {HELD, AHEAD, OTHER_MODE, FULL, BARRED}
 
@@ -95,7 +99,7 @@ def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
             kind = "c"
         elif not command.more:
             kind = "w" if command.mode is WRITE else "e"
-    following = () if command.following is None else _encode_following(command)
+    following = [] if command.following is None else _encode_following(command)
     ask = _encode_ask(command, client_id, following=bool(following))
     args = (*keys.args, kind, client_id, ask, *_encode_claims(claims), *following)
     return keys.enter, args
@@ -106,7 +110,7 @@ def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
     kind = "h" if len(then) == 1 and _is_own_writer(then[0], client_id) else "r"
     args = (*keys.args, kind, client_id, _MODE_LETTERS[command.mode], command.ticket)
     for ask in then:
-        claims = (*_encode_claims(ask.claims), *_encode_following(ask))
+        claims = _encode_claims(ask.claims) + _encode_following(ask)
         text = _encode_ask(ask, client_id, following=len(claims) > 3 * len(ask.claims))
         args += (len(claims) // 3, text, *claims)
     return keys.leave, args
@@ -169,14 +173,14 @@ _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
 }
 
 
-def _encode_claims(claims: tuple[Claim, ...]) -> tuple[Arg, ...]:
+def _encode_claims(claims: tuple[Claim, ...]) -> list[Arg]:
     args: list[Arg] = []
     for claim in claims:
         ticket, lease, who = claim.ticket, claim.lease, claim.who
         shown = _encode_who(who.host, who.pid, who.task, who.reason)
-        details = f"{holder_of(ticket)},{claim.lock_delay},{shown}"
+        details = f"{new_holder_of(ticket)},{claim.lock_delay},{shown}"
         args += (ticket, "" if lease is None else lease, details)
-    return tuple(args)
+    return args
 
 
 @lru_cache(maxsize=1024)
@@ -184,23 +188,17 @@ def _encode_who(host: str, pid: int, task: str, reason: str) -> str:
     return json.dumps([host, pid, task, reason], separators=(",", ":"))
 
 
-def _encode_following(command: Acquire) -> tuple[Arg, ...]:
+def _encode_following(command: Acquire) -> list[Arg]:
     claim = command.following
-    if claim is None or not command.more or not _can_be_stored(claim):
-        return ()
+    if claim is None or not command.more or _unquoted(claim.ticket):
+        return []
     return _encode_claims((claim,))
-
-
-def _can_be_stored(claim: Claim) -> bool:
-    # Tickets of this library are hex digits; one that a user chose may be anything.
-    # Without it in the queue entry the client is woken as usual.
-    return _UNQUOTED.search(claim.ticket) is None
 
 
 def _encode_ask(command: Acquire, client_id: str, *, following: bool) -> str:
     limit = command.max_waiters
     allows = _MAY_QUEUE if command.may_queue else 0
-    if command.push and _can_be_stored(command.claims[0]):
+    if command.push and not _unquoted(command.claims[0].ticket):
         allows += _PUSH
     if command.confirms:
         allows += _CONFIRMS
@@ -344,34 +342,39 @@ def _loss_note(text: str) -> LossNote:
 
 
 def _decode_acquire(command: Acquire, raw: Raw) -> Answer | NotHeld:
-    if command.confirms and items_of(raw)[0] == _NOT_HELD:
-        return _decode_not_held(command.claims[0].ticket, raw)
-    return _decode_asked(command, raw)
-
-
-def _decode_asked(command: Acquire, raw: Raw) -> Answer:
-    if number_of(items_of(raw)[0]) > 0:
+    # ``items_of`` and ``number_of`` in line: nearly every acquire comes here.
+    items: list[Raw] = raw
+    if type(items) is not list or type(items[0]) is not int:
+        raise TypeError("no list that begins with a number")
+    kind = items[0]
+    if kind > 0:
         placed = command.more > 0 and (command.may_queue or command.mode is not PERMIT)
-        return _new_grants(
-            *(command.claims, command.mode, raw), placed=placed, limit=command.limit
-        )
-    if raw[0] == _WAITING:
+        return _new_grants(command.claims, command.mode, raw, command.limit, placed)
+    if kind == _NOT_HELD and command.confirms:
+        return _decode_not_held(command.claims[0].ticket, raw)
+    if kind == _WAITING:
         return _decode_waiting(raw, command.mode)
-    if raw[0] == _REFUSED:
+    if kind == _REFUSED:
         return _decode_refusal(raw)
     return _stored_grants(command.claims, command.mode, raw)
+
+
+def _decode_carried(command: Acquire, raw: Raw) -> Answer:
+    answer = _decode_acquire(command, raw)
+    assert not isinstance(answer, NotHeld), "a task that waits confirms nothing"
+    return answer
 
 
 def _new_grants(
     claims: Iterable[Claim],
     mode: Mode,
     raw: Raw,
-    *,
-    placed: bool = False,
     limit: int = 0,
+    placed: bool = False,  # noqa: FBT001, FBT002 - positional: the hot path
 ) -> Granted:
     fence, now = raw  # the fence has been checked: it is above zero
-    now = number_of(now)
+    if type(now) is not int:
+        raise TypeError("no time")
     grants: list[Grant] = []
     for claim in claims:
         lease = claim.lease
@@ -446,16 +449,16 @@ def _loss_reason(last: Raw, endings: Raw, ticket: str) -> LossReason:
 def _decode_release(command: Release, raw: Raw) -> Released:
     # The short answers of fast.lua: 1, or the grant that was carried along.
     if type(raw) is int and raw == 1 and not command.then:
-        return Released(held=True)
+        return _WAS_HELD
     items = items_of(raw)
     if number_of(items[0]) > 1:
         (ask,) = command.then
-        return Released(held=True, then=(_decode_asked(ask, raw),))
+        return Released(held=True, then=(_decode_carried(ask, raw),))
     kind, held, last, endings, *answers = items
     if kind != _RELEASED or held not in _YES_NO:
         raise ValueError("no answer to a release")
     both = zip(command.then, answers, strict=True)
-    then = tuple(_decode_asked(ask, answer) for ask, answer in both)
+    then = tuple(_decode_carried(ask, answer) for ask, answer in both)
     if number_of(held) == 1:
         return Released(held=True, then=then)
     reason = _loss_reason(last, endings, command.ticket)

@@ -101,7 +101,7 @@ class ConnectionFactory:
             adopt = partial(loop.call_soon, endpoint.adopt_map)
             slots = endpoint.slots
             return ClusterRenewalChannel(options, loop, ALL, slots, adopt)
-        fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
+        fallback = MainLoopChannel(options, loop, endpoint.send_at_once)
         if not self.off_loop:
             return KeeperChannel(None, fallback, loop.clock, finder)
 

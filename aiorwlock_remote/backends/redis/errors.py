@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Sequence
 
 from aiorwlock_remote._util.tls import certificate_not_trusted
+from aiorwlock_remote.core.codec import UPGRADE
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import (
     BackendError,
@@ -101,7 +102,9 @@ def _meaning(text: str, where: str) -> Refusal:
     if word == "ILLEGAL":
         return IllegalCommand(rest)
     if word == "BADRECORD":
-        return BadRecord(what=rest.partition(_IN_A_SCRIPT)[0], hint=_DAMAGED)
+        what = rest.partition(_IN_A_SCRIPT)[0]
+        hint = UPGRADE if what.endswith("unknown version") else _DAMAGED
+        return BadRecord(what=what, hint=hint)
     if word in _BY_WORD:
         kind, hint = _BY_WORD[word]
         return kind(what=f"{where}: {text}", hint=hint)
@@ -116,6 +119,21 @@ def _meaning(text: str, where: str) -> Refusal:
     if rest.startswith("max number of clients"):
         return BackendUnavailable(what=f"{where}: {rest}")
     return BackendError(what=f"{where}: {text}")
+
+
+def too_few_replicas(
+    where: str, count: int, needed: int, seconds: float
+) -> BackendUnavailable | None:
+    """Return the error of a grant or a renewal that ``count`` replicas have after so
+    many seconds; None if they are as many as needed.
+    """
+    if count >= needed:
+        return None
+    return BackendUnavailable(
+        what=f"{where}: {count} of {needed} replicas acknowledged within {seconds:g} s",
+        hint="the grant is given back, or the renewal does not count",
+        replicas=count,
+    )
 
 
 def from_failure(exc: BaseException | None, where: str) -> BackendError:

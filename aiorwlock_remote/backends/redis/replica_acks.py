@@ -1,4 +1,8 @@
-"""``min_replicas``: reports a grant only after enough replicas have acknowledged it."""
+"""``min_replicas``: reports a grant only after enough replicas have acknowledged it.
+
+A renewal as well: where a network was split, a former primary would renew for ever what
+its successor has long given to others (``renewal_channels``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ from typing import Any, Generic, TypeVar, cast
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
 from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
+from aiorwlock_remote.backends.redis.connection.renewal_channels import (
+    wait_for_replicas,
+)
 from aiorwlock_remote.backends.redis.connections import Endpoint
+from aiorwlock_remote.backends.redis.errors import too_few_replicas
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -20,10 +28,13 @@ from aiorwlock_remote.core.commands import (
     Granted,
     Release,
     Released,
+    Renew,
+    Renewed,
     Reply,
     Upgrade,
     Waiting,
 )
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -36,9 +47,9 @@ Undo = Callable[[tuple[str, ...]], object]
 class UnackedGrant(Generic[T]):
     """A grant that must not be reported before replicas have acknowledged it.
 
-    ``instead(error)`` gives the grant back and returns what to report instead. ``old``:
-    the grant may have been made over a connection that is lost, which ``WAIT`` on the
-    present connection does not cover.
+    ``instead(error)`` gives the grant back, unless it is one that was renewed, and
+    returns what to report instead. ``old``: the grant may have been made over a
+    connection that is lost, which ``WAIT`` on the present connection does not cover.
     """
 
     instead: Callable[[BaseException], T | BaseException]
@@ -46,10 +57,10 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Return True if ``command`` can grant; renewals and plain releases cannot."""
+    """Return True if ``command`` can grant or renew; a plain release cannot."""
     if isinstance(command, Release):
         return bool(command.then)
-    return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
+    return isinstance(command, Acquire | Renew | Upgrade | Downgrade | Adopt)
 
 
 class ReplicaAcks:
@@ -85,7 +96,7 @@ class ReplicaAcks:
         return result
 
     def _wait(self) -> Call[int]:
-        return Call(int, ("WAIT", self._needed, self._milliseconds))
+        return wait_for_replicas(self._needed, self._milliseconds / 1000)
 
     def _answered(
         self,
@@ -124,15 +135,11 @@ class ReplicaAcks:
     ) -> None:
         error = wait.error
         if error is None:
-            if wait.result() >= self._needed:
-                result.set_result(answer)
-                return
-            count, seconds = wait.result(), self._milliseconds / 1000
-            error = BackendUnavailable(
-                what=f"{self._where}: {count} of {self._needed} replicas acknowledged"
-                f" the grant within {seconds:g} s; it is given back",
-                replicas=count,
-            )
+            seconds = self._milliseconds / 1000
+            error = too_few_replicas(self._where, wait.result(), self._needed, seconds)
+        if error is None:
+            result.set_result(answer)
+            return
         log_debug("grant_unacknowledged", server=self._where, error=error)
         instead = grant.instead(error)
         if isinstance(instead, BaseException):
@@ -149,6 +156,9 @@ def unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     a reply may have reported them. Grants that a release made to waiters are reported
     as ``Waiting``, so that the waiters ask again; the release itself needs no replica.
     """
+    if isinstance(reply, Renewed):
+        renewed = any(isinstance(outcome, Grant) for outcome in reply.outcomes)
+        return UnackedGrant(lambda error: error) if renewed else None
     answers = reply.then if isinstance(reply, Released) else (reply,)
     grants = [
         (grant.ticket, grant.since == answer.now)

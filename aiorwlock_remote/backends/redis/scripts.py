@@ -14,8 +14,9 @@ from importlib.resources import files
 from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 PARTS = (
-    *("start", "head", "fast", "checks", "record", "queue", "changes", "admission"),
-    *("mutex_record", "acquire", "moves", "ending", "save_keys", "save", "main"),
+    *("start", "plain", "head", "fast", "checks", "record", "queue", "changes"),
+    *("admission", "mutex_record", "acquire", "moves", "ending", "save_keys", "save"),
+    "main",
 )
 PAIR_PARTS = (
     *("start", "head", "pair_head", "checks", "record", "queue", "changes"),

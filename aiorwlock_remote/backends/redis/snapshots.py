@@ -17,6 +17,7 @@ from aiorwlock_remote.backends.redis.codec import (
     who_of,
 )
 from aiorwlock_remote.backends.redis.connection.protocol import Raw
+from aiorwlock_remote.core.codec import UPGRADE
 from aiorwlock_remote.core.doorman import (
     Doorman,
     Extra,
@@ -46,7 +47,7 @@ _SCALARS = (
 )
 _KNOWN = {
     *("v", "seat", "writer", "upgrader", "endings", "upgraded", "pushed"),
-    *("queue", "keep", "limits", "readers", "was"),
+    *("queue", "keep", "limits", "readers", "was", "plain"),
 }
 
 
@@ -153,7 +154,7 @@ def _record(
     if version != VERSION:
         raise BadRecord(
             what="the stored record is of an unknown version",
-            hint="upgrade aiorwlock-remote in every process that uses the store",
+            hint=UPGRADE,
         )
     scalars = {
         name: _read(f"field {name} of the state", _number, fields.get(name, "0"))
@@ -187,6 +188,7 @@ def _record(
     ]
     notes = fields.get("endings", "")
     pushed = _read("field pushed of the state", _number, fields.get("pushed", "0"))
+    _read("field plain of the state", _number, fields.get("plain", "0"))
     return Doorman(
         grants=grants,
         queue=tuple(sorted(entries, key=lambda entry: entry.number)),

@@ -17,6 +17,7 @@ from aiorwlock_remote.backends.redis.codec import (
     encode,
     pushed_in,
 )
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     KeeperChannel,
@@ -210,6 +211,19 @@ class RedisStore(StoreBase):
         undo = partial(self._withdraw, resource)
         return self._replicas.confirm(call, partial(unacked, undo))
 
+    def prepared(
+        self, resource: Resource, command: Command
+    ) -> Callable[[], Pending[Reply]]:
+        endpoint = self._endpoint
+        # A cluster chooses the node when the call is sent, and pushes no grants.
+        if self._replicas is not None or not isinstance(endpoint, RedisConnection):
+            return super().prepared(resource, command)
+        keys = self._keys_of(resource)
+        script, args = encode(keys, command, self.settings.client_id)
+        must_go = isinstance(command, Release | Withdraw)
+        call = Call(partial(self._decode, keys, command), args, script, must_go)
+        return partial(endpoint.send_packed, call, call.packed())
+
     def watch(self, resource: Resource) -> None:
         self._wakeups.watch(resource, self._keys_of(resource).published)
 
@@ -227,11 +241,14 @@ class RedisStore(StoreBase):
             async for found in scan_server(send, prefix, resource_type):
                 new = found - seen
                 seen |= new
-                for looking in [self._look(r) for r in new if self._is_lockable(r)]:
+                lockable = [r for r in new if self._is_lockable(r)]
+                looks = [self._look(r) for r in lockable]
+                for resource, looking in zip(lockable, looks, strict=True):
                     try:
                         yield await looking
                     except (BadRecord, Unsupported) as exc:
-                        log_redis("bad_record", error=str(exc))
+                        label, error = resource.label, str(exc)
+                        log_redis("bad_record", resource=label, error=error)
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         return self._sets.members(name, ring)

@@ -44,6 +44,18 @@ CLOCK = "local clock = call('TIME')"
 OUR_CLOCK = "local clock = call('HMGET', 'clock', 's', 'u')"
 SHORT_CUTS = "if stored[1] == '1' and not odd and"
 NO_SHORT_CUTS = "if false and not odd and"
+PLAIN = "if op == 'w' or op == 'r' and not ARGV[6] and ARGV[4] ~= 'r' then"
+NO_PLAIN = "if false then"
+MEANT_BY_ALL = {
+    "v",
+    "last",
+    "number",
+    "keep",
+    "created",
+    "updated",
+    "endings",
+    "future",
+}
 
 
 class Wire:
@@ -82,7 +94,9 @@ class Comparison:
         db: int = 0,
         *,
         change: Callable[[str], str] = str,
+        older: Callable[[str], str] | None = None,
     ) -> None:
+        """``older``: every other command is one of the scripts that it returns."""
         self.seen: Counter[str] = Counter()
         self.steps = 0
         self.exact = False
@@ -91,28 +105,35 @@ class Comparison:
         for client_id in HEARING:
             self._subscriber.ask([("SUBSCRIBE", wake_channel(client_id))])
         self._shas: dict[str, bytes] = {}
+        self._beside_older = older is not None
         for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
             if script is not self.keys.look:
                 text = change(self.shortened(text))
-            (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
-            assert isinstance(sha, bytes), sha
-            self._shas[script.name] = sha
+                if older is not None:
+                    self._shas[f"older {script.name}"] = self._loaded(older(text))
+            self._shas[script.name] = self._loaded(text)
+
+    def _loaded(self, text: str) -> bytes:
+        (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
+        assert isinstance(sha, bytes), sha
+        return sha
 
     def close(self) -> None:
         """Hang up."""
         self._wire.close()
         self._subscriber.close()
 
-    def run(
-        self, commands: int, seed: int, *, quiet: bool = False, busy: bool = False
-    ) -> None:
-        """At least so many commands, each compared in all it says and does."""
+    def run(self, commands: int, seed: int, **kind: bool) -> None:
+        """At least so many commands, each compared in all it says and does.
+
+        ``kind``: quiet, busy or calm (RandomHistory).
+        """
         keys = self.keys(resource("story", seed), MEMORY)
-        random_history = self.random_history(
-            seed, keys.seat.decode(), quiet=quiet, busy=busy
-        )
+        random_history = self.random_history(seed, keys.seat.decode(), **kind)
         random_history.exact = self.exact
+        if self._beside_older:
+            random_history.least_passed = 1
         while commands > 0:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),
@@ -128,11 +149,9 @@ class Comparison:
         """The script that vacates the seat after a few turns."""
         return edited(text, TURNS, FEW_TURNS)
 
-    def random_history(
-        self, seed: int, seat: str, *, quiet: bool, busy: bool
-    ) -> RandomHistory:
+    def random_history(self, seed: int, seat: str, **kind: bool) -> RandomHistory:
         """Who tells the histories."""
-        return RandomHistory(seed, seat, quiet=quiet, busy=busy)
+        return RandomHistory(seed, seat, **kind)
 
     def check_seen(
         self, expected: ExpectedStep, snapshot: Snapshot, lives: list[int]
@@ -146,10 +165,13 @@ class Comparison:
         look, look_args = keys.look, keys.args
         state, readers, queue = keys.args[2:5]
         requests: list[tuple[Arg, ...]] = []
-        for expected in history:
+        for number, expected in enumerate(history):
             requests += expected.before
             script, args = encode(keys, expected.command, expected.client_id)
-            requests.append(("EVALSHA", self._shas[script.name], *args))
+            sha = self._shas[script.name]
+            if number % 2:
+                sha = self._shas.get(f"older {script.name}", sha)
+            requests.append(("EVALSHA", sha, *args))
             requests.append(("EVALSHA", self._shas[look.name], *look_args))
             requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
         answers = iter(self._wire.ask(requests))
@@ -195,6 +217,7 @@ class Comparison:
         assert len(seen[4]) == len(expected.record.queue), (
             f"left in the queue: {seen[4]}"
         )
+        self.seen[check_plain(seen[3], known=not self._beside_older)] += 1
         snapshot = decode_look(keys.resource, seen)
         assert snapshot.now == expected.now
         self.check_seen(expected, snapshot, lives)
@@ -219,7 +242,7 @@ class Comparison:
 
 
 class PermitComparison(Comparison):
-    """Histories of a semaphore. ``busy`` means nothing: no permit is pushed."""
+    """Histories of a semaphore, wild ones or quiet ones."""
 
     keys = PermitKeys
 
@@ -227,12 +250,9 @@ class PermitComparison(Comparison):
         """As it is: a semaphore's seat is never vacated."""
         return text
 
-    def random_history(
-        self, seed: int, seat: str, *, quiet: bool, busy: bool
-    ) -> RandomPermitHistory:
+    def random_history(self, seed: int, seat: str, **kind: bool) -> RandomPermitHistory:
         """Who tells the histories."""
-        assert not busy
-        return RandomPermitHistory(seed, seat, quiet=quiet)
+        return RandomPermitHistory(seed, seat, **kind)
 
     def _count(self, expected: ExpectedStep) -> None:
         super()._count(expected)
@@ -248,6 +268,22 @@ def plain(record: Doorman) -> Doorman:
     """Without the order of its grants."""
     grants = sorted(record.grants, key=lambda grant: grant.ticket)
     return replace(record, grants=tuple(grants))
+
+
+def check_plain(flat: list[bytes], *, known: bool = True) -> str:
+    """The field ``plain`` means what plain.lua promises; ``known``: to all programs."""
+    texts = [item.decode(errors="replace") for item in flat]
+    fields = {n: t for n, t in zip(texts[::2], texts[1::2], strict=True) if t}
+    since = fields.pop("plain", None)
+    if since != fields.get("updated"):
+        assert since is None or not known, f"plain was left behind: {texts}"
+        return "not plain"
+    held = fields.pop("writer", None)
+    assert bool(held) == bool(fields.pop("seat", None))
+    number = None if held else fields.get("number")
+    assert fields.pop("admit_upto", None) == number, f"admitted: {texts}"
+    assert fields.keys() <= MEANT_BY_ALL, f"not plain: {texts}"
+    return "plain, held" if held else "plain, free"
 
 
 def _kept(expected: ExpectedStep, lives: list[int]) -> None:
@@ -268,8 +304,21 @@ def _kept(expected: ExpectedStep, lives: list[int]) -> None:
 
 
 def short_cuts_off(text: str) -> str:
-    """The scripts without ``fast.lua``."""
-    return edited(text, SHORT_CUTS, NO_SHORT_CUTS)
+    """The scripts without ``plain.lua`` and ``fast.lua``."""
+    return plain_off(edited(text, SHORT_CUTS, NO_SHORT_CUTS))
+
+
+def plain_off(text: str) -> str:
+    """The scripts without ``plain.lua``: nobody reads the field that others write."""
+    return edited(text, PLAIN, NO_PLAIN)
+
+
+def without_plain(text: str) -> str:
+    """The scripts of a version that does not know the field ``plain``."""
+    text = edited(plain_off(text), "  differ(18, 'plain', '')\n", "")
+    for written in (", 'plain', ''", ", 'plain', plain"):
+        text = edited(text, written, "")
+    return edited(text, "'was', 'plain')", "'was')")
 
 
 def permit_short_cuts_off(text: str) -> str:
@@ -290,8 +339,8 @@ def main() -> None:
     commands, seed = int(sys.argv[1]), int((*sys.argv, "1", "1")[2])
     seen: Counter[str] = Counter()
     with TemporaryDirectory() as folder, closing(RedisServer(Path(folder))) as server:
-        for change in (str, str, short_cuts_off):
-            for kind in ({}, {"quiet": True}, {"busy": True}):
+        for change in (str, plain_off, short_cuts_off):
+            for kind in ({}, {"quiet": True}, {"busy": True}, {"calm": True}):
                 comparison = Comparison(server.port, change=change)
                 for _ in range(max(1, commands // 180_000)):
                     seed += 1

@@ -199,6 +199,13 @@ class Asker:
         """The holder leaves."""
         return Release(self._held())
 
+    def cycle(self) -> Command:
+        """One process enters a free resource, mostly to write, and leaves it."""
+        if self.record and self.record.grants:
+            return self.leave()
+        mode = Mode.READ if self.chance.random() < 0.05 else Mode.WRITE
+        return Acquire((self._claim(),), mode, client_id="ann", may_queue=True)
+
     def withdraw(self) -> Command:
         """Somebody gives up."""
         chance = self.chance

@@ -31,6 +31,7 @@ START = 2_200_000_000 * SECOND  # in 2039: the server itself lets nothing expire
 PASSED = (1, 1, 1, 7, MS, 20 * MS, 99 * MS, 150 * MS, 1200 * MS, 5 * SECOND)
 THEFTS = ("thief,5", "readers,7", "thief", "a,b,5", "t1,5", "readers", ",", "\udcff,5")
 QUIETLY = (*PASSED[:5] * 6, 1200 * MS)
+CALMLY = (*(0, *PASSED[:5]) * 6, 1200 * MS)  # 0: the server's clock is a coarse one
 KINDS = {
     "ask": 26,
     "confirm": 8,
@@ -55,6 +56,7 @@ QUIET = {
     "release": 60,
     "hand": 25,
 }
+CALM = {**dict.fromkeys(KINDS, 0.5), "hand": 0.5, "cycle": 90, "withdraw": 3}
 BUSY = {"ask": 30, "confirm": 25, "leave": 35, "renew": 3, "withdraw": 3, "echo": 2}
 
 
@@ -82,16 +84,26 @@ class RandomHistory(Asker):
     semaphore = False
 
     def __init__(
-        self, seed: int, seat: str, *, quiet: bool = False, busy: bool = False
+        self,
+        seed: int,
+        seat: str,
+        *,
+        quiet: bool = False,
+        busy: bool = False,
+        calm: bool = False,
     ) -> None:
-        """``seat`` is the key's name."""
-        super().__init__(seed, quiet=quiet or busy, busy=busy)
+        """``seat`` is the key's name. ``calm``: mostly one writer at a time."""
+        super().__init__(seed, quiet=quiet or busy or calm, busy=busy)
         self._seat_key = seat
+        self.least_passed = 0
         self._state_key = f"{{{seat}}}.state"
         self.now: int = START + self.chance.randrange(SECOND)
         self._before: list[tuple[str | bytes | int, ...]] = []
         self._kind = ""
+        self._passed: tuple[int, ...] = QUIETLY if self.quiet else PASSED
         self._kinds = {**KINDS, **QUIET} if quiet else BUSY if busy else KINDS
+        if calm:
+            self._kinds, self._passed = CALM, CALMLY
         self._tick()
 
     def next(self) -> ExpectedStep:
@@ -153,7 +165,7 @@ class RandomHistory(Asker):
             at = chance.choice(sorted(then)[:3])
             self.now = max(self.now + 1, at + chance.choice([-1, 0, 0, 1]))
         else:
-            self.now += chance.choice(QUIETLY if self.quiet else PASSED)
+            self.now += max(self.least_passed, chance.choice(self._passed))
         seat = self.seat
         if seat and seat.expires and seat.expires <= self.now and chance.random() < 0.8:
             self._put(None)

@@ -52,6 +52,7 @@ ASKS = [
 DEFAULTS = {  # of fields that mean something when they are empty
     *("number", "barred_until", "admit_upto", "admit_until", "turns"),
     *("upgraded", "pushed", "endings", "upgrader", "queue", "keep", "readers"),
+    "plain",
 }
 NOT_READ = {"created", "updated"}  # by a step
 
@@ -65,6 +66,12 @@ class DamagedLock(DamagedResource):
             ("writer-one", "nobody") if mode is WRITE else ("read-one", "read-two")
         )
         asked = client.write if mode is WRITE else client.read
+        if (
+            mode is WRITE and not queued
+        ):  # two cycles, so that it is in the field `plain`
+            for _ in range(2):
+                asked(one)
+                client.release(one)
         asked(one)
         if mode is READ:
             client.read(two)
@@ -80,6 +87,9 @@ class DamagedLock(DamagedResource):
             client.ask("HSET", client.state, *more)
             if mode is WRITE:
                 client.ask("HSET", client.state, "pushed", client.fields()["last"])
+                client.ask("HSET", client.state, "plain", "5")
+        elif mode is WRITE:
+            assert client.fields()["plain"] == client.fields()["updated"]
         fence = int(client.fields()["last"])
         self.commands: list[Command] = [
             *ASKS,
@@ -170,6 +180,7 @@ DAMAGED = [
     ("last", "x"),
     ("last", str(2**53)),  # the next fence would not be a greater one
     ("barred_until", "1e999"),
+    ("plain", "x"),
     ("upgrader", "1"),
     ("v", "2"),
 ]
@@ -196,7 +207,11 @@ async def test_a_damaged_state_grants_nothing(
 
 
 @pytest.mark.parametrize(
-    ("field", "text"), [("last", "x"), ("endings", "zzz"), ("turns", "1.5"), ("v", "2")]
+    ("field", "text"),
+    [
+        *(("last", "x"), ("endings", "zzz"), ("turns", "1.5"), ("v", "2")),
+        ("plain", "1.5"),
+    ],
 )
 async def test_a_damaged_state_is_not_shown(
     fresh_redis: RedisServer, field: str, text: str

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import pytest
 
 from aiorwlock_remote.errors import BadRecord
-from tests.backends.redis.differential import Comparison, edited, short_cuts_off
+from tests.backends.redis.differential import (
+    Comparison,
+    edited,
+    plain_off,
+    short_cuts_off,
+    without_plain,
+)
+from tests.long import mostly_long
 from tests.servers.redis import RedisServer
 
 DB = 9
@@ -32,7 +40,7 @@ LEAST = 2
 CONTROL_COMMANDS = 4_000  # to each control, four times
 
 
-@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
 def test_random_histories_of_contended_locks(
     redis_server: RedisServer, seed: int
 ) -> None:
@@ -44,7 +52,7 @@ def test_random_histories_of_contended_locks(
     assert not rare, f"hardly seen: {rare} of {comparison.seen}"
 
 
-@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
 def test_random_histories_of_quiet_locks(redis_server: RedisServer, seed: int) -> None:
     """What the short cuts are for."""
     comparison = Comparison(redis_server.port, DB)
@@ -52,7 +60,7 @@ def test_random_histories_of_quiet_locks(redis_server: RedisServer, seed: int) -
     comparison.close()
 
 
-@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
 def test_random_histories_of_busy_locks(redis_server: RedisServer, seed: int) -> None:
     """From process to process, by messages."""
     comparison = Comparison(redis_server.port, DB)
@@ -62,12 +70,55 @@ def test_random_histories_of_busy_locks(redis_server: RedisServer, seed: int) ->
     assert not rare, f"hardly seen: {rare} of {comparison.seen}"
 
 
-@pytest.mark.parametrize("kind", ["wild", "quiet", "busy"])
-def test_without_short_cuts(redis_server: RedisServer, kind: str) -> None:
-    """The long way alone does the same."""
-    comparison = Comparison(redis_server.port, DB, change=short_cuts_off)
-    comparison.run(FEWER, 99, quiet=kind == "quiet", busy=kind == "busy")
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
+def test_random_histories_of_calm_locks(redis_server: RedisServer, seed: int) -> None:
+    """Mostly of interest is a writer alone: what the shortest way is for."""
+    comparison = Comparison(redis_server.port, DB)
+    comparison.run(FEWER, seed, calm=True)
     comparison.close()
+    assert all(comparison.seen[f"plain, {what}"] > 100 for what in ("held", "free"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "without"),
+    [
+        *product(["wild", "quiet", "busy"], [short_cuts_off]),
+        *product(["quiet", "calm"], [plain_off]),
+    ],
+)
+def test_without_short_cuts(
+    redis_server: RedisServer, kind: str, without: Callable[[str], str]
+) -> None:
+    """The long way alone does the same, and so does the middle one."""
+    comparison = Comparison(redis_server.port, DB, change=without)
+    comparison.run(FEWER, 99, **({} if kind == "wild" else {kind: True}))
+    comparison.close()
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_beside_a_version_that_does_not_know_plain(
+    redis_server: RedisServer, seed: int
+) -> None:
+    """It leaves the field behind, with the time of a step that is not the last."""
+    run_beside_older(redis_server, seed, str)
+
+
+def test_plain_is_believed_at_its_time_only(redis_server: RedisServer) -> None:
+    """The control: without the comparison, what the other version did is ignored."""
+    change = partial(edited, old=" or plain ~= updated\n", new="\n")
+    with pytest.raises((AssertionError, BadRecord)):
+        run_beside_older(redis_server, 3, change)
+
+
+def run_beside_older(
+    server: RedisServer, seed: int, change: Callable[[str], str]
+) -> None:
+    """Every other command of calm histories is the older version's."""
+    comparison = Comparison(server.port, DB, change=change, older=without_plain)
+    try:
+        comparison.run(FEWER, seed, calm=True)
+    finally:
+        comparison.close()
 
 
 # One rule broken, or one short cut taken where it may not be.
@@ -139,6 +190,18 @@ FAULTS = (
     ("found[4] == (mine[6] == '' and 0 or 1)", "true"),
     ("return found[1] and found[5] > now and found or nil", "return found"),
     ("found[1] > 0 and text_of(found) or ''", "''"),
+    # The shortest way: each step that must empty the field `plain`, and what it means.
+    ("  differ(18, 'plain', '')\n", ""),
+    ("format('%d', turns), 'plain', '',\n", "format('%d', turns),\n"),
+    ("'number', number, 'plain', '')", "'number', number)"),
+    ("'readers', '1', 'plain', '')", "'readers', '1')"),
+    ("local plain = barred .. (stored[16]", "local plain = (stored[16]"),
+    ("if last + 0 >= now then", "if false then"),
+    ("if keep + 0 >= ms + ARGV[1] / 1000", "if true"),
+    ("expires + 0 > now and try('GET', MUTEX) == mutex then", "expires + 0 > now then"),
+    ("ticket == ARGV[5] and expires + 0 > now", "ticket == ARGV[5]"),
+    ("'plain', now_text, 'admit_upto', '')", "'plain', now_text)"),
+    ("'plain', now_text,\n          'admit_upto', number)", "'plain', now_text)"),
     # The queue, and the short cut of those that wait.
     ("number = doorman.number + 1, since", "number = doorman.number, since"),
     ("sums.waiting - entry.waiting", "sums.waiting"),
@@ -168,7 +231,7 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
     tell(redis_server, str)
 
 
-@pytest.mark.parametrize(("right", "wrong"), FAULTS)
+@pytest.mark.parametrize(("right", "wrong"), mostly_long(FAULTS, 3))
 def test_a_planted_fault_is_found(
     redis_server: RedisServer, right: str, wrong: str
 ) -> None:
@@ -180,7 +243,7 @@ def test_a_planted_fault_is_found(
 def tell(server: RedisServer, change: Callable[[str], str]) -> None:
     """The same histories each time."""
     for seed in (72, 73):
-        for kind in ({"busy": True}, {"quiet": True}, {}):
+        for kind in ({"busy": True}, {"calm": True}, {"quiet": True}, {}):
             comparison = Comparison(server.port, DB, change=change)
             try:
                 comparison.run(CONTROL_COMMANDS, seed, **kind)

@@ -14,6 +14,7 @@ from tests.backends.redis.differential import (
     edited,
     permit_short_cuts_off,
 )
+from tests.long import mostly_long
 from tests.servers.redis import RedisServer
 
 DB = 7
@@ -31,7 +32,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
 def test_random_histories_of_contended_semaphores(
     redis_server: RedisServer, seed: int
 ) -> None:
@@ -42,7 +43,7 @@ def test_random_histories_of_contended_semaphores(
     assert not rare, f"hardly seen: {rare} of {comparison.seen}"
 
 
-@pytest.mark.parametrize("seed", range(1, WORLDS + 1))
+@pytest.mark.parametrize("seed", mostly_long(range(1, WORLDS + 1), 4))
 def test_random_histories_of_quiet_semaphores(
     redis_server: RedisServer, seed: int
 ) -> None:
@@ -146,7 +147,7 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
     tell(redis_server, str)
 
 
-@pytest.mark.parametrize(("right", "wrong"), FAULTS)
+@pytest.mark.parametrize(("right", "wrong"), mostly_long(FAULTS, 3))
 def test_a_planted_fault_is_found(
     redis_server: RedisServer, right: str, wrong: str
 ) -> None:

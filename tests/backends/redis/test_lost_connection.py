@@ -7,6 +7,11 @@ import random
 import anyio
 import pytest
 
+from aiorwlock_remote.backends.redis.connection.connection import (
+    MAX_QUEUED_SECONDS,
+    OfflineQueue,
+)
+from aiorwlock_remote.backends.redis.connection.protocol import Call
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.connections import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR, PUSH
@@ -57,7 +62,7 @@ async def test_an_unsent_call_fails_in_time_unless_it_is_a_release(
     start_redis: StartRedis,
 ) -> None:
     server = start_redis()
-    async with linked(server.url, connect_timeout=0.5, command_timeout=0.5) as link:
+    async with linked(server.url, connect_timeout=2, command_timeout=0.5) as link:
         await killed(server, link)
         urgent = link.run(INCR, (1, "k"), int, must_go=True)
         with pytest.raises(BackendUnavailable, match="not sent"):
@@ -67,6 +72,23 @@ async def test_an_unsent_call_fails_in_time_unless_it_is_a_release(
         assert not caught.value.nothing_done
         server.start()
         await eventually(lambda: server.ask("GET", "k") == b"1", "it went all the same")
+
+
+@pytest.mark.parametrize("patience", [1.0, MAX_QUEUED_SECONDS + 10])
+def test_no_call_leaves_the_queue_without_an_answer(patience: float) -> None:
+    """Also a release whose caller waits for longer than it may be queued."""
+    queue = OfflineQueue("here", patience)
+    calls = [Call(int, ("GET", "k"), None, must_go) for must_go in (False, True)]
+    for call in calls:
+        queue.put(call, 1.0)
+    last = max(patience, MAX_QUEUED_SECONDS)
+    for now in sorted({patience - 0.5, patience, last - 0.5, last}):
+        queue.fail_late(1.0 + now, "away")
+        assert [call.done() for call in calls] == [now >= patience] * 2
+        assert len(queue) == (2 if now < patience else 1 if now < last else 0)
+    for call, sent_later in zip(calls, (False, patience < last), strict=True):
+        assert isinstance(call.error, BackendUnavailable)
+        assert call.error.nothing_done is not sent_later
 
 
 async def test_the_lost_connection_is_ended_at_the_server(
@@ -103,7 +125,7 @@ async def test_no_foreign_connection_is_ended_after_a_restart(
 
 async def test_a_silent_server_counts_as_lost(start_redis: StartRedis) -> None:
     server = start_redis()
-    async with linked(server.url, command_timeout=0.4, connect_timeout=0.4) as link:
+    async with linked(server.url, command_timeout=0.4, connect_timeout=2) as link:
         server.pause()
         error = await settled(link.run(INCR, (1, "k"), int))
         assert isinstance(error, BackendUnavailable)

@@ -8,20 +8,25 @@ from typing import Any
 import hiredis
 import pytest
 
+from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.codec import encode, pushed_in
 from aiorwlock_remote.backends.redis.keys import wake_channel
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.backends.redis.store import RedisStore, WakeupDispatcher
 from aiorwlock_remote.core.commands import (
+    Acquire,
     Claim,
+    Granted,
     NotHeld,
     Release,
+    Released,
     Renew,
     Waiting,
 )
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.pushed import PushedGrant, proof_of
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -330,10 +335,24 @@ async def test_which_servers_push(url: str, min_replicas: int, pushes: bool) -> 
     assert store.poll_policy.pushes is pushes
 
 
+@pytest.mark.anyio
+async def test_a_prepared_command_is_sent_when_it_is_called(
+    fresh_redis: RedisServer,
+) -> None:
+    async with connect(fresh_redis.url) as locks:
+        store: Any = locks._session.client.store
+        order = resource("order", 1)
+        send = store.prepared(order, Acquire((Claim("one", LEASE),), Mode.WRITE))
+        assert (await store.look(order)).record.grants == ()
+        assert isinstance(await send(), Granted)
+        assert [g.ticket for g in (await store.look(order)).record.grants] == ["one"]
+        assert await store.prepared(order, Release("one"))() == Released(held=True)
+
+
 @pytest.mark.usefixtures("other")
 def test_a_pushed_grant_is_written_once(client: ResourceClient) -> None:
-    """TIME, HMGET, HGETALL, GET; two HSET, SET; PUBLISH."""
+    """TIME, HMGET twice (plain.lua, too), ZRANGE, HGET, GET; HSET, SET; PUBLISH."""
     granted(client.write("mine"))
     waits(client, "theirs")
-    assert client.calls(Release("mine")) == 8
+    assert client.calls(Release("mine")) == 9
     assert client.look().record.pushed

@@ -15,7 +15,7 @@ from aiorwlock_remote import connect
 from tests.docs.fix_blocks import blocks
 from tests.servers.redis import RedisServer
 
-PAGE = Path(__file__).parents[3] / "docs" / "howto" / "coming-from.md"
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "from" / "redis-py.md"
 NAMES = ("before", "release_1", "release_2")
 
 Work = Callable[[], Awaitable[None]]

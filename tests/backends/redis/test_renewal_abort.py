@@ -22,7 +22,7 @@ from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     RenewalChannel,
     ThreadLoopChannel,
 )
-from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -103,7 +103,8 @@ def on_a_loop_that_is_busy(port: int) -> RenewalChannel:
 
     async def here() -> MainLoopChannel:
         link: Any = None  # never asked
-        return MainLoopChannel(f"127.0.0.1:{port}", current_event_loop(), link)
+        options = Options(host="127.0.0.1", port=port)
+        return MainLoopChannel(options, current_event_loop(), link)
 
     return asyncio.run(here())
 

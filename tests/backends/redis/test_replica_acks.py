@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+import redis.asyncio
 
 from aiorwlock_remote import (
     BackendUnavailable,
@@ -13,6 +14,9 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
+from aiorwlock_remote.backends.redis import RedisBackend
+from aiorwlock_remote.backends.redis.errors import too_few_replicas
+from aiorwlock_remote.locks.client import session_of
 from tests.backends.redis.connections import eventually
 from tests.servers.fix_redis import StartRedis
 from tests.servers.pair import QUICK, Pair, too_few
@@ -90,6 +94,72 @@ async def test_too_few_replicas(pair: Pair) -> None:
         await works(locks)
         async with locks.rwlock("kept", 2).writer.acquire(timeout=5):
             pass
+
+
+async def test_one_replica_is_not_two(pair: Pair) -> None:
+    async with connect(pair.url, min_replicas=2) as locks:
+        await too_few(locks.mutex("new", 1).acquire(), have=1, of=2)
+        assert not pair.held("new,1")
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3])
+def test_as_many_as_were_asked_for_are_enough(needed: int) -> None:
+    """Of grants and of renewals."""
+    for count in range(5):
+        error = too_few_replicas("here", count, needed, 0.1)
+        assert (error is None) == (count >= needed)
+        assert error is None or error.replicas == count
+
+
+async def test_a_renewal_that_no_replica_has_does_not_count(pair: Pair) -> None:
+    """The new primary would end the lease, however often this one has renewed it."""
+    async with connect(pair.url, min_replicas=1, lease=6) as locks:
+        held = await locks.mutex("kept", 1).acquire()
+        pair.replica.pause()
+        await too_few(held.extend())
+        await eventually(lambda: held.lost is not None, "the holder gives it up")
+        assert held.lost in ("unreachable", "expired")  # whoever looks first
+        _, sent, failed = session_of(locks).client.keeper.renewals
+        assert sent - 1 <= failed  # the last one may be under way
+        assert failed > 0
+        pair.replica.resume()
+
+
+async def test_renewals_that_a_replica_has_count(pair: Pair) -> None:
+    async with connect(pair.url, min_replicas=1, lease=1.5) as locks:
+        held = await locks.mutex("kept", 1).acquire()
+        await held.extend()
+        client = session_of(locks).client
+        await eventually(lambda: client.keeper.renewals[1] >= 3, "it is renewed")
+        held.check()
+        assert client.keeper.renewals[2] == 0
+        pair.primary.ask("SCRIPT", "FLUSH")
+        sent = client.keeper.renewals[1]
+        await eventually(lambda: client.keeper.renewals[1] > sent + 1, "once more")
+        held.check()
+
+
+@pytest.mark.only_on("asyncio", "a client of redis-py")
+@pytest.mark.parametrize("reachable", [True, False])
+async def test_renewals_over_a_clients_own_connection(
+    pair: Pair, *, reachable: bool
+) -> None:
+    """Like all else it does, its renewals wait for the replica."""
+    client = redis.asyncio.Redis(port=pair.primary.port)
+    backend = RedisBackend(client)
+    async with connect(backend, min_replicas=1, lease=3) as locks:
+        held = await locks.mutex("kept", 1).acquire()
+        if reachable:
+            keeper = session_of(locks).client.keeper
+            await eventually(lambda: keeper.renewals[1] >= 3, "it is renewed")
+            held.check()
+            assert keeper.renewals[2] == 0
+        else:
+            pair.replica.pause()
+            await too_few(locks.mutex("new", 1).acquire())
+            await eventually(lambda: held.lost is not None, "the holder gives it up")
+            pair.replica.resume()
+    await client.aclose()
 
 
 async def test_a_release_needs_no_replica(pair: Pair) -> None:

@@ -19,6 +19,7 @@ from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     MainLoopChannel,
     ThreadLoopChannel,
 )
+from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import linked, renewal_channel
@@ -143,7 +144,7 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
             own = renewal_channel(through(port))
             batches = KeeperChannel(
                 own,
-                MainLoopChannel(server.url, host, link.send_at_once),
+                MainLoopChannel(Options(name=server.url), host, link.send_at_once),
                 host.clock,
             )
             batch = [(INCR, (1, "k"))]

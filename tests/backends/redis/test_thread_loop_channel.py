@@ -197,7 +197,7 @@ async def on_the_users_loop(url: str) -> tuple[MainLoopChannel, RedisConnection]
         dial=factory.dial(None),
     )
     await link.open()
-    return MainLoopChannel(options.where, host, link.send_at_once), link
+    return MainLoopChannel(options, host, link.send_at_once), link
 
 
 def test_on_the_users_loop_in_order_with_errors_in_their_places(

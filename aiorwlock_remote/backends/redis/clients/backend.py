@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from aiorwlock_remote.errors import ConfigurationError
@@ -82,6 +83,7 @@ class RedisBackend:
         # what is awaited does.
         async def opened() -> RedisStore:
             options, factory = client_connections(self._pool, settings.connect_timeout)
+            options = replace(options, min_replicas=settings.min_replicas)
             opened = store.RedisStore(options, loop, wake, settings, factory)
             await opened.open()
             return opened

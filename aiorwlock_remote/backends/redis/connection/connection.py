@@ -158,12 +158,16 @@ class RedisConnection(ProtocolHandler):
             must_go: True for releases and withdrawals: sent late even after an error.
         """
         call = Call(decode, args, script, must_go)
+        return self.send_packed(call, pack(("EVALSHA", script.sha, *args)))
+
+    def send_packed(self, call: Call[T], packed: bytes) -> Call[T]:
+        """Send a call that is encoded already, as ``run`` does; return the call."""
         # The hot path: whatever is unusual (no connection, scripts that are being
         # loaded, too much unsent, closed) has set `_unchecked` to None.
         protocol = self._unchecked
         if protocol is None or len(protocol.in_flight) >= MAX_CALLS:
             return self.submit(call)
-        protocol.send(call, pack(("EVALSHA", script.sha, *args)))
+        protocol.send(call, packed)
         if not self._watching:
             self._start_watchdog()
         return call
@@ -410,8 +414,9 @@ class OfflineQueue:
     """Calls that could not be sent yet, in order.
 
     A call waits ``patience`` seconds, then it fails. A release or withdrawal
-    (``must_go``) fails then, too, but stays queued for ``MAX_QUEUED_SECONDS``, to be
-    sent. Both times count from the moment when the call was first put into any queue.
+    (``must_go``) fails then, too, but stays queued for ``MAX_QUEUED_SECONDS``, if that
+    is longer, to be sent. Both times count from the moment when the call was first put
+    into any queue.
     """
 
     def __init__(self, where: str, patience: float) -> None:
@@ -445,16 +450,19 @@ class OfflineQueue:
 
     def fail_late(self, now: float, why: str) -> None:
         """Fail calls queued longer than allowed at ``now``; ``why`` is the text."""
-        late: list[Call[Any]] = []
+        late: list[tuple[Call[Any], bool]] = []
         for call in self.take():
             waited = now - call.queued_at
-            if waited >= self._patience and not call.done():
-                late.append(call)
-            if waited < (MAX_QUEUED_SECONDS if call.must_go else self._patience):
+            # As long as it is not told that it has failed, a call never leaves.
+            longest = max(self._patience, MAX_QUEUED_SECONDS)
+            stays = waited < (longest if call.must_go else self._patience)
+            if stays:
                 self._calls.append(call)
+            if waited >= self._patience and not call.done():
+                late.append((call, stays))
         # Only now: the callbacks of a failed call may queue others.
-        for call in late:
-            call.failed(not_sent(self._where, why, for_good=not call.must_go))
+        for call, stays in late:
+            call.failed(not_sent(self._where, why, for_good=not stays))
 
     def fail_all(self, why: str) -> None:
         for call in self.take():

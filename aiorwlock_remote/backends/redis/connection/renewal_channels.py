@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
@@ -26,7 +27,11 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Script,
     as_is,
 )
-from aiorwlock_remote.backends.redis.errors import from_failure, not_sent
+from aiorwlock_remote.backends.redis.errors import (
+    from_failure,
+    not_sent,
+    too_few_replicas,
+)
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
@@ -139,7 +144,23 @@ class ThreadLoopChannel(ProtocolHandler):
         error = calls[-1].error
         if error is not None and not protocol.alive:
             raise error
-        return [call.error or call.result() for call in calls]
+        answers = [call.error or call.result() for call in calls]
+        if self._options.min_replicas:
+            self._check_replicas(protocol, calls, answers, deadline)
+        return answers
+
+    def _check_replicas(
+        self,
+        protocol: RespProtocol,
+        calls: Sequence[Call[Any]],
+        answers: list[Any],
+        deadline: float,
+    ) -> None:
+        # Behind the answers, not beside the scripts: the server may have forgotten
+        # those, and a WAIT before their repetition asks for nothing.
+        check = _ReplicaCheck(self._options, self._left(deadline))
+        self._run(self._exchange(protocol, [check.wait]), self._left(deadline))
+        check.refuse(calls, answers)
 
     def give_up(self) -> None:
         self._given_up = True
@@ -257,9 +278,10 @@ class MainLoopChannel:
     """
 
     def __init__(
-        self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
+        self, options: Options, loop: EventLoop, send_at_once: Callable[..., bool]
     ) -> None:
-        self._where = where
+        self._options = options
+        self._where = options.where
         self._loop = loop
         self._send_at_once = send_at_once
         self._answered = Event()
@@ -269,16 +291,21 @@ class MainLoopChannel:
         if not batch:
             return []
         calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        needed = self._options.min_replicas
+        check = _ReplicaCheck(self._options, timeout) if needed else None
         self._answered = answered = Event()
         left, given_up = len(calls), False
 
         def done(_: Pending[Any]) -> None:
             nonlocal left
             left -= 1
-            if left == 0:
+            if left == 0 and check is not None and not check.wait.done():
+                left = 1
+                send(check.wait)
+            elif left == 0:
                 answered.set()
 
-        def send() -> None:
+        def send(*calls: Call[Any]) -> None:
             # Never late: the grant may have been given up meanwhile, and would be
             # renewed for nothing (test_thread_loop_channel.py).
             if given_up or self._given_up:
@@ -289,7 +316,7 @@ class MainLoopChannel:
                 for call in calls:
                     call.failed(not_sent(self._where, "there is no connection"))
 
-        self._loop.call_soon(send)
+        self._loop.call_soon(send, *calls)
         # `give_up` may come before the wait, or end it.
         if self._given_up or not answered.wait(timeout) or self._given_up:
             given_up = True
@@ -297,13 +324,46 @@ class MainLoopChannel:
                 what=f"{self._where}: not renewed in {timeout:.3g} s",
                 hint="the event loop was busy, or the server did not answer",
             )
-        return [call.error or call.result() for call in calls]
+        answers = [call.error or call.result() for call in calls]
+        if check is not None:
+            check.refuse(calls, answers)
+        return answers
 
     def give_up(self) -> None:
         self._given_up = True
         self._answered.set()
 
     def close(self) -> None: ...  # the connection belongs to the store
+
+
+def wait_for_replicas(needed: int, seconds: float) -> Call[int]:
+    """Return the call that asks how many replicas have what was written before it."""
+    return Call(int, ("WAIT", needed, max(1, round(seconds * 1000))))
+
+
+class _ReplicaCheck:
+    """Whether enough replicas have what a batch has written: ``wait`` follows it."""
+
+    def __init__(self, options: Options, left: float) -> None:
+        self._options = options
+        self._seconds = min(options.command_timeout / 4, left / 2)
+        self.wait: Call[int] = wait_for_replicas(options.min_replicas, self._seconds)
+
+    def refuse(self, calls: Sequence[Call[Any]], answers: list[Any]) -> None:
+        """Replace the answers to scripts by an error, if too few have acknowledged."""
+        where, needed = self._options.where, self._options.min_replicas
+        error: BackendError | None
+        if self.wait.error is not None:
+            error = from_failure(self.wait.error, where)
+        else:
+            count = self.wait.result()
+            error = too_few_replicas(where, count, needed, self._seconds)
+        if error is None:
+            return
+        # Whatever the server says of a grant, its successor may say something else.
+        for i, call in enumerate(calls):
+            if call.script is not None and not isinstance(answers[i], Exception):
+                answers[i] = copy(error)
 
 
 class KeeperChannel:

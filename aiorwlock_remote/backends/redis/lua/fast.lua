@@ -15,7 +15,7 @@
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 queue, 9 endings,
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed, 16 readers,
--- 17 was.
+-- 17 was, 18 plain.
 --
 -- Writes come in the order of record.lua, with an exception for w and h: a writer's mutex key
 -- comes before the state, as SET NX is also the look whether the lock is free, and a local
@@ -28,7 +28,7 @@
 local barred = stored[7] or ''
 local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
   .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-')
-  .. (stored[16] or ''), '%D')
+  .. (stored[16] or '') .. (stored[18] or ''), '%D')
 local keep = tonumber(stored[14])
 local pushed = stored[15] or ''
 local last = tonumber(stored[2])
@@ -56,12 +56,12 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   local function leave(...)
     local answer = try('DEL', MUTEX)
     if type(answer) == 'table' then
-      call('HSET', STATE, 'seat', '', 'was', our_mutex, 'updated', now_text, ...)
+      call('HSET', STATE, 'seat', '', 'was', our_mutex, 'updated', now_text, 'plain', '', ...)
       error(answer)
     elseif (stored[17] or '') ~= '' then
-      call('HSET', STATE, 'seat', '', 'was', '', 'updated', now_text, ...)
+      call('HSET', STATE, 'seat', '', 'was', '', 'updated', now_text, 'plain', '', ...)
     else
-      call('HSET', STATE, 'seat', '', 'updated', now_text, ...)
+      call('HSET', STATE, 'seat', '', 'updated', now_text, 'plain', '', ...)
     end
     return 1
   end
@@ -160,18 +160,11 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         and tonumber(match(entry, '^%d+,%d+,(%d+),%d+,%d+,%d*,') or 0) > now)
       and not try('SET', MUTEX, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
       local writer = format('%s,%s,%d,%s', ARGV[5], now_text, ends, ARGV[7])
-      if entry then
-        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-          'writer', writer, 'queue', '', own_entry, '', 'admit_upto', '', 'admit_until', '',
-          'turns', ''))
-        remove_own_entry()
-      elseif (stored[10] or '') ~= '' or (stored[12] or '') ~= '' then
-        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-          'writer', writer, 'admit_upto', '', 'admit_until', '', 'turns', ''))
-      else
-        take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-          'writer', writer))
-      end
+      local plain = barred .. (stored[16] or '') .. (stored[17] or '') == '' and now_text or ''
+      take(try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+        'writer', writer, 'admit_upto', '', 'admit_until', '', 'turns', '', 'plain', plain,
+        unpack(entry and {'queue', '', own_entry, ''} or {})))
+      if entry then remove_own_entry() end
       return {fence, now}
     end
 
@@ -224,7 +217,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
               'queue', format('1,%s,0,0,%d,%d,0,0', more, now + life, now + life))
           else
             answer = try('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
-              'writer', writer, 'turns', format('%d', turns),
+              'writer', writer, 'turns', format('%d', turns), 'plain', '',
               unpack(entry and {'queue', '', own_entry, ''} or {}))
           end
           if type(answer) == 'table' then
@@ -327,7 +320,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         call('ZADD', QUEUE, number, 'w:' .. own)
         if queue_text == '' then call('PEXPIREAT', QUEUE, stored[14]) end
         call('HSET', STATE, own_entry, new, 'queue', text_of(found), 'updated', now_text,
-          'number', number)
+          'number', number, 'plain', '')
       end
       return {-1, ahead, expires - now, now, 'w' .. details}
     end
@@ -354,7 +347,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         local value = 'readers,' .. clock[1]
         call('PEXPIREAT', READERS, stored[14])
         call('HSET', STATE, 'last', fence_text, 'seat', value, 'turns', '',
-          'updated', now_text, field, text, 'readers', '1')
+          'updated', now_text, field, text, 'readers', '1', 'plain', '')
         call('SET', MUTEX, value, 'PXAT', format('%d', ms))
         return {fence, now}
       end

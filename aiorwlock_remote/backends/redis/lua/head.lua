@@ -11,7 +11,7 @@ local READERS = KEYS[3]
 local function read_state()
   return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'queue',
     'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
-    'upgraded', 'keep', 'pushed', 'readers', 'was')
+    'upgraded', 'keep', 'pushed', 'readers', 'was', 'plain')
 end
 local stored = read_state()
 local SET, members -- a pair's (S3): the readers' set, and how many are in it

@@ -11,6 +11,7 @@
 --          pushed: the fence, if the writer has its grant from an offer and did not confirm
 --          readers: how many readers hold
 --          was: the value that the mutex key had before, if it may still have it
+--          plain: when nothing else than a writer was of interest, see plain.lua
 --          keep: until when (ms) the keys live at least, or never; empty while a step sets it
 --          A field that is empty or absent has its default. Others are left alone.
 -- readers  sorted set: ticket by expiry (+inf: never). All share the fence `last`.
@@ -59,6 +60,7 @@ local doorman = {
 local counted = record.number_in(stored[16], 'readers')
 if stored[14] ~= 'never' then record.number_in(stored[14], 'keep') end
 local pushed_fence = record.number_in(stored[15], 'pushed')
+record.number_in(stored[18], 'plain')
 if stored[13] and stored[13] ~= '' and stored[13] ~= '1' then
   record.damaged(STATE, 'upgraded')
 end
@@ -82,7 +84,7 @@ local step = {
 }
 
 if stored[1] ~= '1' then
-  for i = 1, 17 do
+  for i = 1, 18 do
     if stored[i] then
       return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end

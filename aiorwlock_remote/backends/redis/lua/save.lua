@@ -157,6 +157,7 @@ function save.write_record(value)
     differ(16, 'readers', doorman.readers > 0 and format('%d', doorman.readers) or '')
   end
   differ(17, 'was', save.was or '')
+  differ(18, 'plain', '')
   local writer, upgrader = doorman.writer, doorman.upgrader
   if not writer then
     differ(5, 'writer', '')
