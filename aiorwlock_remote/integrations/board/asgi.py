@@ -9,10 +9,11 @@ The page has no authentication of its own: mount it behind yours.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Unpack
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -48,24 +49,40 @@ def board_app(locks: ShownLocks, **options: Unpack[BoardArgs]) -> Starlette:
 
 def asgi_app(site: BoardSite) -> Starlette:
     """Return the ASGI application of a site."""
+    return Starlette(routes=[Route("/{path:path}", _Endpoint(site))])
 
-    async def endpoint(request: Request) -> Response:
-        response = await site.respond(
+
+class _Endpoint:
+    # No function: Starlette itself would answer methods that are not listed for it, and
+    # without the headers of the page (test_the_page_in_an_application).
+    def __init__(self, site: BoardSite) -> None:
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._site.respond(
             BoardRequest(
                 request.method,
                 request.path_params["path"],
                 request.headers,
                 request.query_params,
                 request.client.host if request.client else "",
-                request.stream(),
+                _body(request),
             )
         )
         if response.since is not None:
-            return _Events(site.board, response, response.since)
-        return Response(response.body, response.status, response.headers)
+            answer: Response = _Events(self._site.board, response, response.since)
+        else:
+            answer = Response(response.body, response.status, response.headers)
+        await answer(scope, receive, send)
 
-    methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    return Starlette(routes=[Route("/{path:path}", endpoint, methods=methods)])
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    try:
+        async for part in request.stream():
+            yield part
+    except ClientDisconnect as exc:
+        raise ConnectionResetError from exc
 
 
 class _Events(Response):

@@ -15,10 +15,11 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import LockError
+from aiorwlock_remote.errors import BackendUnavailable, LockError
 from aiorwlock_remote.integrations._app_locks import on_stop_signal
-from aiorwlock_remote.integrations.board.model import BoardModel, encode
+from aiorwlock_remote.integrations.board.model import BoardModel
 from aiorwlock_remote.locks.changes import StoreScanner, pause
+from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
@@ -51,6 +52,8 @@ class Board:
     - Viewers share the messages that are on their way to them, and each has a buffer of
       its own for one part only; a viewer that does not read is dropped
       (test_viewers_that_do_not_read_cost_no_message_each).
+    - The board of any process ends a grant that another one shows: it scans the store
+      itself (test_a_board_ends_what_another_one_shows).
     - After ``stop`` every stream of messages ends, and new ones end at once.
     """
 
@@ -155,29 +158,44 @@ class Board:
                 yield b"\n\n"
             sending.deadline = math.inf
 
-    async def history(self, numbers: list[int], seconds: float) -> bytes:
-        """Return the time lines of these rows in the last ``seconds`` as JSON."""
-        after = current_event_loop().clock.now() - seconds
-        async with self._lock:
-            return encode(self._model.history(numbers, after))
-
     async def end_grant(
-        self, row: int, holder: str, fence: str | None, reason: str
+        self, key: str, holder: str, fence: str | None, reason: str
     ) -> bool:
-        """End the grant of one holder, if it is still the one that the page shows.
+        """End the grant of one holder, if it is still the one that a page shows.
+
+        Only what this board lists can be ended, whatever a request names.
 
         Raises:
             BackendError: The store failed.
         """
         async with self.viewing():
-            async with self._lock:
-                seen = self._model.seen(row, holder, fence)
+            seen = await self._find(key, holder, fence)
             if seen is None:
                 return False
             ended = await self._store.force_release(seen, reason)
             if self._task is not None:
                 self._task.wake()
             return ended > 0
+
+    async def _find(self, key: str, holder: str, fence: str | None) -> LockInfo | None:
+        # The page may be that of another process, whose scan is newer than the last one
+        # here. And the first scan published from now on may have begun before that.
+        scans = 0
+        while True:
+            published = self._published
+            if self.stopped:
+                raise BackendUnavailable(what="the board is ending")
+            if self._fresh:
+                if self._model.trouble:
+                    raise BackendUnavailable(what=self._model.trouble)
+                async with self._lock:
+                    seen = self._model.seen(key, holder, fence)
+                if seen is not None or scans == 2:
+                    return seen
+            if self._task is not None:
+                self._task.wake()
+            await published.wait()
+            scans += 1
 
     def stop(self) -> None:
         """End every stream of messages, and the scans."""

@@ -1,7 +1,23 @@
-"""Which requests the live page answers: hosts, origins, the token; and its headers.
+"""Which requests the live page answers: hosts, origins; and its headers.
 
 The page has no authentication. These checks keep *other web sites* out, whose scripts
 run in the browser of somebody who can reach the page.
+
+None of them needs a secret, so every process of an application answers alike. What the
+page sends to end a grant, another site cannot send:
+
+- Browsers put the origin of the script into ``Origin``, and no script can write it. It
+  has to be the host of the request, and that one of the board's names, which keeps a
+  name out that a site lets point here (DNS rebinding).
+- A header of the page's own and a body of JSON: a form can send neither, and a script
+  of another origin only after a preflight, which the board refuses. This holds where
+  ``Origin`` differs in its scheme alone: ``http://ops.example`` in the hands of
+  somebody on the way.
+- ``Sec-Fetch-Site``, where the browser sends it: also if the application around the
+  board answers preflights for all origins.
+
+A token in the page would add nothing: who can read it has the page's origin, and passes
+all of these.
 """
 
 from __future__ import annotations
@@ -10,13 +26,12 @@ import ipaddress
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from hmac import compare_digest
 from urllib.parse import urlsplit
 
 from aiorwlock_remote.core.text import MAX_REASON
 from aiorwlock_remote.errors import ConfigurationError
 
-TOKEN_HEADER = "x-rwlock-board"  # noqa: S105 - the name of a header
+PAGE_HEADER = "x-rwlock-board"
 MAX_BODY = 10_000
 """Bytes in the longest request to end a grant."""
 
@@ -48,9 +63,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class BreakRequest:
-    """What a viewer wants to end: a holder of a row, as seen on the page, and why."""
+    """What a viewer wants to end: a holder of a row, as seen on the page, and why.
 
-    row: int
+    ``row``: the key of the resource, which is the same in every process.
+    """
+
+    row: str
     holder: str
     fence: str | None
     reason: str
@@ -95,18 +113,16 @@ def is_known_host(given: str, hosts: Collection[str]) -> bool:
     return True
 
 
-def check_break(headers: Mapping[str, str], token: str) -> Refusal | None:
+def check_break(headers: Mapping[str, str]) -> Refusal | None:
     """Return why a request to end a grant is refused, or None.
 
-    It has to come from the page itself: with the page's token, which scripts of other
-    sites cannot read, in a header, which forms cannot set, and from its origin.
+    It has to come from the page itself; see this module.
     """
     _, _, origin = headers.get("origin", "").partition("://")
     if not origin or origin.lower() != headers.get("host", "").lower():
         return Refusal(403, "a request of another web site, or of no page")
-    given = headers.get(TOKEN_HEADER, "")
-    if not compare_digest(given.encode(), token.encode()):
-        return Refusal(403, "the page is of an earlier start of the board: reload it")
+    if not headers.get(PAGE_HEADER):
+        return Refusal(403, "a request of no page of the board")
     if headers.get("content-type", "").partition(";")[0] != "application/json":
         return Refusal(415, "JSON is wanted")
     return None
@@ -126,12 +142,8 @@ def read_break(body: bytes) -> BreakRequest:
         raise ConfigurationError(
             what="the request is not what the page sends"
         ) from None
-    texts = isinstance(holder, str) and isinstance(reason, str)
-    if (
-        type(row) is not int
-        or not texts
-        or not (fence is None or isinstance(fence, str))
-    ):
+    texts = [row, holder, reason, *([] if fence is None else [fence])]
+    if not all(isinstance(text, str) for text in texts):
         raise ConfigurationError(what="the request is not what the page sends")
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON:

@@ -6,21 +6,24 @@ This module has no clock and no I/O. All times are seconds of one monotonic cloc
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.locks.changes import Change, ChangeDetector
-from aiorwlock_remote.locks.info import Holder, LockInfo, Queued
+from aiorwlock_remote.locks.info import Holder, LockInfo, Queued, left_behind
 
 RECENT_SECONDS = 120.0
 """Seconds for which a resource stays on the page after it became free."""
 MAX_FREE_ROWS = 2000
-MAX_SPANS_PER_ROW, MAX_SPANS = 200, 50_000
+MAX_SPANS_PER_ROW, MAX_SPANS = 200, 20_000
 """Ended grants and waits that the time lines keep: of one resource, and of all."""
+KEY_BYTES = 16
 MAX_LOG, MAX_GAPS, MAX_TOMBSTONES = 100, 50, 5000
 TOLERANCE = 0.5
 """Seconds by which the end of a lease may differ between scans that saw no renewal: the
@@ -35,18 +38,19 @@ GrantKey = tuple[str, str, str | None]
 class Row:
     """One resource on the page.
 
-    ``number``: names the row in messages; ``seq``: the last scan that changed the row;
-    ``renewed_seq``: the last scan that changed the ends of its leases only.
+    ``key``: names the row in messages; ``seq``: the last scan that changed the row;
+    ``renewed_seq``: the last scan that changed the ends of its leases only; ``spans``:
+    its ended grants and waits, the oldest first, each with the scan that saw it end.
     """
 
-    number: int
+    key: str
     info: LockInfo
     view: Json
     seq: int
     renewed_seq: int = 0
     freed_at: float | None = None
     # A list: an empty deque takes 600 bytes, and there may be 50,000 rows.
-    spans: list[Json] = field(default_factory=list[Json])
+    spans: list[tuple[int, Json]] = field(default_factory=list[tuple[int, Json]])
 
 
 class BoardModel:
@@ -59,6 +63,8 @@ class BoardModel:
     - Memory is bounded by the number of resources that are held or waited for, and by
       the constants above (test_history_is_bounded).
     - No ticket and no published mutex record is in a message (test_no_secret_is_shown).
+    - A resource has one key in the boards of all processes, which no other one has
+      (test_keys_are_the_same_in_every_process).
     """
 
     def __init__(self) -> None:
@@ -66,19 +72,20 @@ class BoardModel:
         self.trouble: str = ""
         self._trouble_since: float | None = None
         self._as_of: float | None = None
-        self._paused_since: float | None = None
+        # Before the first scan nobody looked either.
+        self._paused_since: float | None = 0.0
         self._seen_at = self._latest_end = 0.0
         self._rows: dict[Resource, Row] = {}
-        self._by_number: dict[int, Row] = {}
-        self._last_number = 0
+        self._by_key: dict[str, Row] = {}
         self._changes = ChangeDetector()
         self._log: deque[tuple[int, Json]] = deque(maxlen=MAX_LOG)
         self._gaps: deque[tuple[float, float]] = deque(maxlen=MAX_GAPS)
-        # Rows that left the page: (seq, number). Who is further behind gets all rows.
-        self._gone: deque[tuple[int, int]] = deque()
+        self._gaps_seq = 0
+        # Rows that left the page: (seq, key). Who is further behind gets all rows.
+        self._gone: deque[tuple[int, str]] = deque()
         self._forgotten_seq = 0
         # The ended spans of all rows, the oldest first, for MAX_SPANS.
-        self._ended: deque[tuple[Row, Json]] = deque()
+        self._ended: deque[tuple[Row, tuple[int, Json]]] = deque()
 
     # ------------------------------------------------------------------ scans
 
@@ -107,6 +114,7 @@ class BoardModel:
         self._latest_end = at
         if self._paused_since is not None:
             self._gaps.append((self._paused_since, at))
+            self._gaps_seq = self.seq
             self._latest_end = self._paused_since
         self.trouble, self._trouble_since, self._paused_since = "", None, None
         self._as_of = at
@@ -133,15 +141,14 @@ class BoardModel:
     ) -> None:
         row = self._rows.get(info.target)
         if row is None:
-            self._last_number += 1
-            view = _view(self._last_number, info, at, {})
-            row = Row(self._last_number, info, view, self.seq)
-            self._rows[info.target] = self._by_number[row.number] = row
+            key = row_key(info.target)
+            row = Row(key, info, _view(key, info, at, {}), self.seq)
+            self._rows[info.target] = self._by_key[key] = row
             return
         if row.freed_at is None and _same_grants(row.info, info):
             self._renew(row, info, at)
             return
-        view = _view(row.number, info, at, row.view)
+        view = _view(row.key, info, at, row.view)
         self._end_spans(row, view, lost)
         before, row.view, row.info, row.freed_at = row.view, view, info, None
         if view != before:
@@ -200,7 +207,9 @@ class BoardModel:
             end = followers[0]
         return max(end, since)
 
-    def _add_span(self, row: Row, span: Json) -> None:
+    def _add_span(self, row: Row, grant_or_wait: Json) -> None:
+        shown = {key: one for key, one in grant_or_wait.items() if key in _SPAN_KEYS}
+        span = self.seq, shown
         row.spans.append(span)
         self._ended.append((row, span))
         if len(row.spans) > MAX_SPANS_PER_ROW:
@@ -217,8 +226,8 @@ class BoardModel:
         extra = len(free) - MAX_FREE_ROWS
         for count, row in enumerate(free):
             if count < extra or at - (row.freed_at or 0.0) >= RECENT_SECONDS:
-                del self._rows[row.info.target], self._by_number[row.number]
-                self._gone.append((self.seq, row.number))
+                del self._rows[row.info.target], self._by_key[row.key]
+                self._gone.append((self.seq, row.key))
         while len(self._gone) > MAX_TOMBSTONES:
             self._forgotten_seq, _ = self._gone.popleft()
 
@@ -229,9 +238,7 @@ class BoardModel:
 
     def _note_change(self, change: Change, at: float) -> None:
         assert change.now is not None
-        row = self._rows.get(change.now.target)
-        more: Json = {"row": row.number if row is not None else 0}
-        more["name"] = plain(change.now.target.label)
+        more: Json = {"name": plain(change.now.target.label)}
         if change.kind == "queue":
             count: Counter[str] = Counter()
             for queued in change.now.queue:
@@ -264,15 +271,24 @@ class BoardModel:
             "asOf": self._as_of if self._as_of is None else _rounded(self._as_of),
             "trouble": plain(self.trouble),
             "troubleSince": self._trouble_since,
-            "rows": [row.view for row in self._rows.values() if row.seq > known],
+            "rows": [
+                _with_ended(row, known)
+                for row in self._rows.values()
+                if row.seq > known
+            ],
         }
+        if self._gaps_seq > known:
+            message["gaps"] = [
+                [_rounded(begin), _rounded(end)] for begin, end in self._gaps
+            ]
         if not full:
             message["renewed"] = [
-                [row.number, [one["ends"] for one in row.view["holders"]]]
+                [row.key, [one["ends"] for one in row.view["holders"]]]
                 for row in self._rows.values()
                 if row.renewed_seq > known >= row.seq
             ]
-            message["gone"] = [number for seq, number in self._gone if seq > known]
+            # To be applied before the rows: a resource may have come back since.
+            message["gone"] = [key for seq, key in self._gone if seq > known]
         message["log"] = [entry for seq, entry in self._log if seq > known]
         return message
 
@@ -286,23 +302,9 @@ class BoardModel:
         rows = b",".join(encode(row) for row in message.pop("rows"))
         return b'%s,"rows":[%s]}' % (encode(message)[:-1], rows)
 
-    def history(self, numbers: Iterable[int], after: float) -> Json:
-        """Return the grants and waits of these rows that ended after a time, and the
-        gaps of all.
-        """
-        rows = (self._by_number.get(number) for number in numbers)
-        return {
-            "gaps": [[_rounded(begin), _rounded(end)] for begin, end in self._gaps],
-            "rows": {
-                str(row.number): [span for span in row.spans if span["to"] > after]
-                for row in rows
-                if row is not None
-            },
-        }
-
-    def seen(self, number: int, holder: str, fence: str | None) -> LockInfo | None:
+    def seen(self, key: str, holder: str, fence: str | None) -> LockInfo | None:
         """Return the resource with this holder only; None if the page has none such."""
-        row = self._by_number.get(number)
+        row = self._by_key.get(key)
         if row is None or row.freed_at is not None:
             return None
         one = tuple(
@@ -313,6 +315,16 @@ class BoardModel:
         return replace(row.info, holders=one) if one else None
 
 
+def row_key(target: Resource) -> str:
+    """Return the name of a resource in messages: the same in every process.
+
+    A digest, because names have up to 400 bytes, and differ in kind as well.
+    """
+    name = f"{target.kind}\0{target.type}\0{target.id}"
+    digest = sha256(name.encode(errors="surrogatepass")).digest()[:KEY_BYTES]
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 def encode(value: Mapping[str, object]) -> bytes:
     """Return a value as JSON in one line, without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()
@@ -321,16 +333,24 @@ def encode(value: Mapping[str, object]) -> bytes:
 # ----------------------------------------------------------------- a resource as JSON
 
 
-def _view(number: int, info: LockInfo, at: float, before: Json) -> Json:
+_SPAN_KEYS = frozenset(
+    ("mode", "tasks", "since", "ends", "who", "why", "left", "to", "lost", "wait")
+)
+"""What a time line shows of a grant or wait that ended."""
+
+
+def _with_ended(row: Row, known: int) -> Json:
+    ended = [span for seq, span in row.spans if seq > known]
+    return row.view | {"ended": ended} if ended else row.view
+
+
+def _view(key: str, info: LockInfo, at: float, before: Json) -> Json:
     known = {_key(one): one for one in before.get("holders", ())}
-    abandoned = info.stale()
-    left = {one.holder for one in abandoned.holders} if abandoned else set[str]()
-    label = info.target.label
-    kind = plain(info.resource_type)
+    left = {one.holder for one in left_behind(info)}
     view: Json = {
-        "row": number,
-        "name": plain(label),
-        "type": kind,
+        "row": key,
+        "name": plain(info.target.label),
+        "type": plain(info.resource_type),
         "fence": str(info.fence) if info.fence else "",
         "holders": [_grant(one, at, one.holder in left, known) for one in info.holders],
         "queue": [],
@@ -341,9 +361,9 @@ def _view(number: int, info: LockInfo, at: float, before: Json) -> Json:
         view["setBack"] = round(info.clock_set_back, 2)
     waited = dict(_numbered(before.get("queue", ())))
     queue = [_wait(queued, at) for queued in info.queue]
-    for key, one in _numbered(queue):
-        if key in waited:
-            one["since"] = _steady(waited[key]["since"], one["since"])
+    for place, one in _numbered(queue):
+        if place in waited:
+            one["since"] = _steady(waited[place]["since"], one["since"])
     view["queue"] = queue
     return view
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,10 +42,6 @@ _FULL = (
     b"retry: 10000\nevent: refused\ndata: This board has %d viewers, and no room for"
     b" another one. The page tries again every 10 s.\n\n" % MAX_VIEWERS
 )
-MAX_HISTORIES = 100
-"""Rows in one request for time lines: those on a screen."""
-_NUMBERS = re.compile(r"[0-9]{1,15}(,[0-9]{1,15})*")
-_SECONDS = re.compile(r"[0-9]{1,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +49,8 @@ class BoardRequest:
     """A request, as a framework received it.
 
     ``path``: below the place where the page is, ``""`` or ``"events"``; ``headers``:
-    with names in lower case; ``body``: in the parts in which it comes.
+    with names in lower case; ``body``: in the parts in which it comes, ending in a
+    ``ConnectionError`` if the client leaves before it is whole.
     """
 
     method: str
@@ -116,15 +111,19 @@ class BoardSite:
         every: float = 1.0,
         allow_break: bool = False,
         hosts: Collection[str] = (),
+        notice: str = "",
     ) -> None:
-        """Prepare the page; the options are those of ``BoardArgs``."""
+        """Prepare the page, with ``notice`` as a line of text at its head.
+
+        The other options are those of ``BoardArgs``.
+        """
         if isinstance(hosts, str):
             raise ConfigurationError(what="hosts is a list of names", hint='["name"]')
         self.board: Board = Board(_scanner(store), every=every)
         self._title = plain(title)
         self._allow_break = allow_break
         self._hosts = hosts
-        self._token = secrets.token_urlsafe(24)
+        self._notice = notice
 
     async def respond(self, request: BoardRequest) -> BoardResponse:
         """Return the response to a request."""
@@ -140,9 +139,6 @@ class BoardSite:
                 return _response(200, self._page(), "text/html; charset=utf-8")
             case "events":
                 return self._events(request)
-            case "history":
-                rows, seconds = (request.query.get(n, "") for n in ("rows", "seconds"))
-                return await self._history(rows, seconds)
             case name if name in _FILES:
                 return _response(200, page_file(name), _FILES[name])
             case _:
@@ -150,7 +146,7 @@ class BoardSite:
 
     def _page(self) -> bytes:
         values = {
-            "TOKEN": self._token if self._allow_break else "",
+            "NOTICE": self._notice,
             "TITLE": self._title,
             "BREAK": "yes" if self._allow_break else "no",
         }
@@ -175,23 +171,18 @@ class BoardSite:
             since = request.headers.get("last-event-id", last)
         return BoardResponse(200, b"", {**HEADERS, **more}, since)
 
-    async def _history(self, rows: str, seconds: str) -> BoardResponse:
-        fits = _NUMBERS.fullmatch(rows) and _SECONDS.fullmatch(seconds)
-        if not fits or rows.count(",") >= MAX_HISTORIES:
-            return _refused(Refusal(400, "rows=1,2,3&seconds=60"))
-        numbers = [int(number) for number in rows.split(",")]
-        found = await self.board.history(numbers, float(seconds))
-        return _response(200, found, _JSON)
-
     async def _break(self, request: BoardRequest) -> BoardResponse:
         if request.method != "POST":
             return _refused(Refusal(405, "only POST"))
         if not self._allow_break:
             return _refused(Refusal(403, "this board only shows; see allow_break"))
-        refusal = check_break(request.headers, self._token)
+        refusal = check_break(request.headers)
         if refusal is not None:
             return _refused(refusal)
-        body = await _read(request.body, MAX_BODY)
+        try:
+            body = await _read(request.body, MAX_BODY)
+        except ConnectionError:  # nobody reads this answer
+            return _refused(Refusal(400, "only a part of the request came"))
         if body is None:
             return _refused(Refusal(413, "too long"))
         try:

@@ -27,12 +27,13 @@ class FakeStore(StoreScanner):
         self.scans += 1
         self.at_once += 1
         assert self.at_once == 1
+        found = list(self.found)
         try:
             if self.may_answer is not None:
                 await self.may_answer.wait()
             if self.error is not None:
                 raise self.error
-            return list(self.found)
+            return found
         finally:
             self.at_once -= 1
 

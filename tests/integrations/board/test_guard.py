@@ -16,8 +16,6 @@ from aiorwlock_remote.integrations.board.guard import (
     read_break,
 )
 
-TOKEN = "t" * 32
-
 
 @pytest.mark.parametrize(
     ("host", "hosts", "known"),
@@ -65,7 +63,7 @@ def test_other_sites_read_nothing(site: str, mode: str, answered: bool) -> None:
 PAGE = {
     "host": "localhost:8765",
     "origin": "http://localhost:8765",
-    "x-rwlock-board": TOKEN,
+    "x-rwlock-board": "1",
     "content-type": "application/json",
 }
 
@@ -83,26 +81,24 @@ PAGE = {
         ({"origin": "localhost:8765"}, 403),
         ({"origin": ""}, 403),
         ({"x-rwlock-board": ""}, 403),
-        ({"x-rwlock-board": "x" * 32}, 403),
-        ({"x-rwlock-board": "é"}, 403),
         ({"content-type": "text/plain"}, 415),
     ],
 )
 def test_only_the_page_ends_grants(headers: dict[str, str], status: int | None) -> None:
-    refusal = check_break(PAGE | headers, TOKEN)
+    refusal = check_break(PAGE | headers)
     assert (refusal and refusal.status) == status
 
 
 def test_a_valid_break_request() -> None:
-    body = {"row": 3, "holder": "a" * 12, "fence": None, "reason": " db-2 is down "}
-    wanted = BreakRequest(3, "a" * 12, None, "db-2 is down")
+    body = {"row": "r3", "holder": "a" * 12, "fence": None, "reason": " db-2 is down "}
+    wanted = BreakRequest("r3", "a" * 12, None, "db-2 is down")
     assert read_break(json.dumps(body).encode()) == wanted
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"row": "3"},
+        {"row": 3},
         {"row": True},
         {"row": None},
         {"holder": 7},
@@ -114,7 +110,7 @@ def test_a_valid_break_request() -> None:
     ],
 )
 def test_an_invalid_break_request(change: dict[str, object]) -> None:
-    body = {"row": 3, "holder": "a" * 12, "fence": "7", "reason": "down"} | change
+    body = {"row": "r3", "holder": "a" * 12, "fence": "7", "reason": "down"} | change
     with pytest.raises(ConfigurationError):
         read_break(json.dumps(body).encode())
 

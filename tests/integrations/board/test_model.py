@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote import Holder, LockInfo
-from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.names import key_pair, plain_key, resource, semaphore
 from aiorwlock_remote.integrations.board import model
-from aiorwlock_remote.integrations.board.model import BoardModel
+from aiorwlock_remote.integrations.board.model import BoardModel, row_key
 from tests.cli.watch.fix_watch import holder, order, queued
 
 READS = [holder(name, mode="read", fence=8) for name in "abc"]
@@ -25,20 +26,27 @@ class Viewer:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.rows: dict[int, Any] = {}
+        self.rows: dict[str, Any] = {}
+        self.ended: dict[str, list[Any]] = {}
+        self.gaps: list[Any] = []
         self.log: list[Any] = []
 
     def receive(self, board: BoardModel, at: float = 0.0) -> dict[str, Any]:
         message: dict[str, Any] = json.loads(board.encoded(self.seq, at))
         self.seq = message["seq"]
         if message["full"]:
-            self.rows, self.log = {}, []
-        self.rows |= {view["row"]: view for view in message["rows"]}
-        for number, ends in message.get("renewed", ()):
-            for one, end in zip(self.rows[number]["holders"], ends, strict=True):
+            self.rows, self.ended, self.log = {}, {}, []
+        # First what is gone: a resource may have come back since.
+        for key in message.get("gone", ()):
+            self.rows.pop(key, None)
+            self.ended.pop(key, None)
+        for view in message["rows"]:
+            self.ended.setdefault(view["row"], []).extend(view.pop("ended", ()))
+            self.rows[view["row"]] = view
+        self.gaps = message.get("gaps", self.gaps)
+        for key, ends in message.get("renewed", ()):
+            for one, end in zip(self.rows[key]["holders"], ends, strict=True):
                 one["ends"] = end
-        for number in message.get("gone", ()):
-            self.rows.pop(number, None)
         self.log += message["log"]
         return message
 
@@ -51,9 +59,15 @@ def after(*looks: list[LockInfo], every: float = 1.0) -> tuple[BoardModel, Viewe
     return board, viewer
 
 
-def spans(board: BoardModel, number: int = 1) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = board.history([number], -99.0)["rows"][str(number)]
-    return found
+def key(number: int | str) -> str:
+    return row_key(resource("order", number))
+
+
+def spans(board: BoardModel, number: int | str = 1) -> list[dict[str, Any]]:
+    """The time line of a resource, as a newcomer gets it."""
+    viewer = Viewer()
+    viewer.receive(board)
+    return list(viewer.ended[key(number)])
 
 
 def test_a_row() -> None:
@@ -91,22 +105,22 @@ def test_a_renewal_sends_the_new_end_only() -> None:
     board, viewer = after([order(1, holder())])
     board.answered([order(1, holder(age=11.0, expires_in=29.9))], 10.0)
     message = viewer.receive(board)
-    assert (message["rows"], message["renewed"]) == ([], [[1, [39.9]]])
-    assert viewer.rows[1]["holders"][0]["ends"] == 39.9
+    assert (message["rows"], message["renewed"]) == ([], [[key(1), [39.9]]])
+    assert viewer.rows[key(1)]["holders"][0]["ends"] == 39.9
 
 
 def test_a_free_resource_stays_for_a_while() -> None:
     board, viewer = after([order(1, holder())], [])
-    assert (viewer.rows[1]["holders"], viewer.rows[1]["freed"]) == ([], 1.0)
+    assert (viewer.rows[key(1)]["holders"], viewer.rows[key(1)]["freed"]) == ([], 1.0)
     board.answered([], 1.0 + model.RECENT_SECONDS)
-    assert viewer.receive(board)["gone"] == [1]
+    assert viewer.receive(board)["gone"] == [key(1)]
     assert viewer.rows == {}
 
 
 def test_a_resource_that_is_held_again_keeps_its_row() -> None:
     _, viewer = after([order(1, holder())], [], [order(1, holder("b", fence=8))])
-    assert list(viewer.rows) == [1]
-    assert "freed" not in viewer.rows[1]
+    assert list(viewer.rows) == [key(1)]
+    assert "freed" not in viewer.rows[key(1)]
 
 
 def test_time_lines() -> None:
@@ -117,17 +131,38 @@ def test_time_lines() -> None:
         [order(1, holder("b", fence=8, age=0.6))],
     )
     grant, wait = spans(board)
-    assert (grant["holder"][0], grant["since"], grant["to"]) == ("a", -1.0, 1.4)
+    assert (grant["mode"], grant["since"], grant["to"]) == ("write", -1.0, 1.4)
     assert (wait["wait"], wait["since"], wait["to"]) == (True, 0.5, 2.0)
     assert "wait" not in grant
 
 
-def test_a_part_of_a_time_line() -> None:
-    looks = [[order(1, holder(fence=fence))] for fence in range(6)]
-    board, _ = after(*looks)
-    assert len(spans(board)) == 5
-    (last,) = board.history([1], 3.0)["rows"]["1"]
-    assert last["to"] == 4.0
+def test_what_ended_is_sent_once() -> None:
+    board, viewer = after(*([order(1, holder(fence=fence))] for fence in range(6)))
+    assert len(viewer.ended[key(1)]) == 5
+    board.answered([order(1, holder(fence=6))], 6.0)
+    (row,) = json.loads(board.encoded(viewer.seq, 6.0))["rows"]
+    # At 5.0 the next grant began.
+    assert [span["to"] for span in row["ended"]] == [5.0]
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    """And of different resources different, however much their names look alike."""
+    assert key(1) == "ijC-NEy-N_RamkxAhw_96Q"
+    alike = [
+        *(resource("a", "b"), semaphore("a", "b"), key_pair("a", "b"), plain_key("a")),
+        *(resource("a,b", "c"), resource("a", "b,c"), key_pair("a,b", "c")),
+        *(key_pair("a", "b,c"), plain_key("a,b"), plain_key("a:b")),
+    ]
+    assert len({row_key(one) for one in alike}) == len(alike)
+
+
+def test_what_is_over_is_not_left_behind() -> None:
+    """A lease that ran out blocks nobody; a grant that never ends blocks everybody."""
+    _, viewer = after([order(1, GONE), order(2, ENDLESS), order(3, holder())])
+    left = {row["name"]: row["holders"][0].get("left") for row in viewer.rows.values()}
+    assert left == {"order/1": None, "order/2": True, "order/3": None}
+    _, viewer = after([replace(order(1, holder()), clock_set_back=9.0)])
+    assert viewer.rows[key(1)]["holders"][0]["left"] is True
 
 
 def test_readers_do_not_end_each_other() -> None:
@@ -136,7 +171,7 @@ def test_readers_do_not_end_each_other() -> None:
         [order(1, READS[1], holder("c", mode="read", fence=8, age=0.2))],
     )
     (one,) = spans(board)
-    assert (one["holder"][0], one["to"]) == ("a", 1.0)
+    assert (one["since"], one["to"]) == (-1.0, 1.0)
 
 
 def test_an_expired_lease_is_distinguished_from_a_release() -> None:
@@ -148,10 +183,14 @@ def test_an_expired_lease_is_distinguished_from_a_release() -> None:
 
 
 def test_a_gap_is_reported_and_ends_what_ended_in_it() -> None:
-    board, _ = after([order(1, holder())], [order(1, holder(age=2.0, expires_in=28.0))])
+    board, viewer = after(
+        [order(1, holder())], [order(1, holder(age=2.0, expires_in=28.0))]
+    )
     board.paused()
     board.answered([], 60.0)
-    assert board.history([1], -99.0)["gaps"] == [[1.0, 60.0]]
+    viewer.receive(board)
+    # Before the first scan nobody looked either.
+    assert viewer.gaps == [[0.0, 0.0], [1.0, 60.0]]
     (one,) = spans(board)
     assert one["to"] == 1.0
 
@@ -162,7 +201,7 @@ def test_a_store_that_is_away() -> None:
     board.failed("cannot be\treached", 2.0)
     message = viewer.receive(board)
     assert (message["trouble"], message["troubleSince"]) == ("cannot be\\treached", 1.0)
-    assert (message["asOf"], list(viewer.rows)) == (0.0, [1])
+    assert (message["asOf"], list(viewer.rows)) == (0.0, [key(1)])
     board.answered([order(1, holder())], 3.0)
     message = viewer.receive(board)
     assert (message["trouble"], message["troubleSince"]) == ("", None)
@@ -179,11 +218,11 @@ def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         found = [order("busy", holder(fence=look)), order(look, holder())]
         board.answered(found, float(look))
     rows = board._rows.values()
-    assert len(spans(board)) <= model.MAX_SPANS_PER_ROW
+    assert 0 < len(spans(board, "busy")) <= model.MAX_SPANS_PER_ROW
     assert sum(len(row.spans) for row in rows) <= 100
     assert len(board._ended) <= 100
     assert len(rows) <= 22
-    assert len(board._by_number) == len(rows)
+    assert len(board._by_key) == len(rows)
     assert len(board._gone) <= 10
     assert len(board._log) <= model.MAX_LOG
 
@@ -236,13 +275,14 @@ def test_viewers_see_the_same_whenever_they_come(
     new = Viewer()
     new.receive(board)
     assert slow.rows == new.rows
+    assert slow.ended == new.ended
+    assert slow.gaps == new.gaps
 
 
 def test_no_secret_is_shown() -> None:
     foreign = holder(foreign=True, fence=None, seat="gluww,1700000000.5", host="")
     board, _ = after([order(1, foreign)], [])
-    shown = board.encoded(0, 0.0) + json.dumps(board.history([1], -99.0)).encode()
-    assert b"gluww" not in shown
+    assert b"gluww" not in board.encoded(0, 0.0)
     assert spans(board)[0]["who"] == "a foreign program"
 
 
@@ -276,15 +316,15 @@ def test_fences_are_text() -> None:
 
 def test_only_what_is_seen_can_be_ended() -> None:
     board, viewer = after([order(1, holder(), *READS[1:])])
-    shown = viewer.rows[1]["holders"][0]
-    seen = board.seen(1, shown["holder"], shown["fence"])
+    shown = viewer.rows[key(1)]["holders"][0]
+    seen = board.seen(key(1), shown["holder"], shown["fence"])
     assert seen is not None
     assert [one.holder for one in seen.holders] == ["a" * 12]
-    assert board.seen(1, shown["holder"], "8") is None
-    assert board.seen(1, "x" * 12, "7") is None
-    assert board.seen(2, shown["holder"], shown["fence"]) is None
+    assert board.seen(key(1), shown["holder"], "8") is None
+    assert board.seen(key(1), "x" * 12, "7") is None
+    assert board.seen(key(2), shown["holder"], shown["fence"]) is None
     board.answered([], 1.0)
-    assert board.seen(1, shown["holder"], shown["fence"]) is None
+    assert board.seen(key(1), shown["holder"], shown["fence"]) is None
 
 
 def test_size_of_messages_of_10_000_locks() -> None:
@@ -302,4 +342,4 @@ def test_size_of_messages_of_10_000_locks() -> None:
     assert len(board.encoded(viewer.seq, 1.0)) < 200
     # All are renewed between two looks: the worst.
     board.answered(locks(10.5), 2.0)
-    assert len(board.encoded(viewer.seq, 2.0)) < 300_000
+    assert len(board.encoded(viewer.seq, 2.0)) < 350_000

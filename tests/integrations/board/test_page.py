@@ -7,23 +7,30 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from starlette.types import ASGIApp as ASGIApplication
+from starlette.types import Receive, Scope, Send
 
 from aiorwlock_remote import LockInfo, Locks, connect
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.integrations.board import site as sites
 from aiorwlock_remote.integrations.board.asgi import asgi_app
 from aiorwlock_remote.integrations.board.site import BoardSite
 from aiorwlock_remote.locks.changes import StoreScanner
 from aiorwlock_remote.locks.connect import Connecting
 from tests.cli.fix_cli import TIMEOUT, Store
-from tests.cli.watch.fix_watch import holder, order
+from tests.cli.watch.fix_watch import holder, order, queued
 from tests.conformance.stores.sqlite import PlainSqlite
+from tests.integrations.board import fix_board
 from tests.integrations.board.fix_board import FakeStore
 from tests.servers.chromium import Page
 from tests.servers.process import free_port
@@ -116,7 +123,8 @@ def test_the_page_shows_held_locks_and_their_changes(store: Store, tab: Page) ->
         assert tab.value("document.querySelectorAll('img, script').length") == 2
         assert tab.value("typeof hacked") == "undefined"
         assert secret not in tab.value("document.documentElement.outerHTML")
-        assert "no login" in tab.text("#notice")
+        # Behind a login of the application the page says nothing of logins.
+        assert "login" not in tab.text()
         # Red is what is left behind, and nothing else.
         red = "getComputedStyle(document.documentElement).getPropertyValue('--left')"
         tab.click(".row")
@@ -165,7 +173,7 @@ def test_the_page_opens_with_the_login_of_a_proxy(store: Store, tab: Page) -> No
         tab.until(row("deploy/db"))
         tab.until(
             "performance.getEntriesByType('resource').some(one =>"
-            " one.name.includes('/history?') && one.responseStatus === 200)"
+            " one.name.endsWith('/format.js') && one.responseStatus === 200)"
         )
         tab.click(".row")
         tab.until("document.querySelector('#details .card .quiet')")
@@ -218,14 +226,185 @@ def test_keys_and_filters(store: Store, tab: Page) -> None:
         assert tab.value("document.activeElement.children[0].title") == "order/0"
 
 
-CONTRAST = """
-(() => {
-  const parse = text => text.match(/[\\d.]+/g).map(Number);
-  const light = text => {
-    const [r, g, b] = parse(text).map(v => v / 255)
-      .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
+@asynccontextmanager
+async def in_turn(*apps: ASGIApplication, under: str) -> AsyncIterator[str]:
+    """A proxy that passes each request below a path on to the next application."""
+    turns = count()
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(under)
+            assert path != scope["path"]
+            inner = {**scope, "path": path, "raw_path": path.encode()}
+            await apps[next(turns) % len(apps)](inner, receive, send)
+
+    port = free_port()
+    config = uvicorn.Config(proxy, port=port, log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await fix_board.until(lambda: server.started)
+    yield f"http://127.0.0.1:{port}{under}/"
+    server.should_exit = True
+    await serving
+
+
+def test_any_process_answers_the_page_of_another(store: Store, tab: Page) -> None:
+    """Four boards behind a proxy, under a path that they do not know."""
+    sites_of_all = [
+        BoardSite(connect(store.url), every=0.2, allow_break=True) for _ in range(4)
+    ]
+    left = threading.Event()
+
+    async def serve() -> None:
+        apps = [asgi_app(site) for site in sites_of_all]
+        async with in_turn(*apps, under="/tools/locks") as url:
+            urls.append(url)
+            await asyncio.to_thread(left.wait)
+            for site in sites_of_all:
+                await site.board.aclose()
+
+    urls: list[str] = []
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        until(lambda: urls)
+        tab.open(urls[0])
+        for number in range(6):
+            tab.until(f"({row('deploy/db')} ?? '').includes('never ends')")
+            tab.value("[...document.querySelectorAll('.row')][0].click()")
+            tab.until("document.querySelector('#details .card .quiet')")
+            break_in(tab, f"attempt {number}")
+            tab.until("!document.querySelector('#dialog').open")
+            assert store.json("ls") == []
+            tab.until(f"({row('deploy/db')} ?? '').includes('free')")
+            # What ended is in the time line, which comes with the events of one board.
+            bars = "document.querySelectorAll('#details .bar:not(.gap)').length"
+            tab.until(f"{bars} === {number + 1}")
+            store.leave_behind("deploy", "db", "gluww")
+    finally:
+        tab.open("about:blank")
+        left.set()
+        thread.join(TIMEOUT)
+
+
+LONG = "type-of-a-resource-that-is-long" * 2
+HEBREW, ARABIC = "הזמנה ארוכה " * 8, "رقم الطلب الطويل " * 8
+CROWD = [
+    *(order(f"over{n}", holder(expires_in=-2470.0, age=2500.0)) for n in range(97)),
+    order("zz", holder("b", expires_in=None, age=90_000.0)),
+    order("ya", holder("c", age=300.0), queue=[queued(waiting=2, age=12.0)]),
+    order("x", holder("d", host=ARABIC, reason=ARABIC)),
+    order(HEBREW, holder("e")),
+    replace(order(1, holder("f")), target=resource(LONG, 7), resource_type=LONG),
+]
+"""What never ends, among many leases that ran out; and names that are hard to show."""
+
+CUT = """
+(cell => [...cell.querySelectorAll('.one, .one > *')]
+  .some(part => part.scrollWidth > part.clientWidth + 1))
+"""
+"""A script: whether a text in a cell is cut."""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_blocks_others_comes_first(tab: Page, width: int) -> None:
+    tab.size(width, 844, phone=width < 500)
+    with served(tab, FakeStore(*CROWD)) as url:
+        tab.open(url)
+        tab.until("document.querySelectorAll('.row').length > 5")
+        # In the order of their places, not of the document.
+        shown = tab.value(
+            "[...document.querySelectorAll('.row')].sort((a, b) =>"
+            " a.ariaRowIndex - b.ariaRowIndex).map(one =>"
+            " [one.children[0].title, one.className, one.innerText])"
+        )
+        assert [name for name, _, _ in shown[:2]] == ["order/zz", "order/ya"]
+        assert "over" in shown[5][1]
+        assert [kind for _, kind, _ in shown if "left" in kind] == ["row left"]
+        for text in ("2 write", "for 12 s", "for 5 min"):
+            assert text in shown[1][2]
+        colour = "getComputedStyle(document.querySelector('.row.%s .lease .one')).color"
+        assert tab.value(colour % "left") != tab.value(colour % "over")
+        assert tab.text(".counts .alarm b") == "1"
+        # "ended 41 min ago" is whole.
+        assert tab.value(f"{CUT}(document.querySelector('.row.over .lease'))") is False
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_that_are_hard_to_show(tab: Page, width: int) -> None:
+    tab.size(width, 844, phone=width < 500)
+    with served(tab, FakeStore(*CROWD[-3:])) as url:
+        tab.open(url)
+        tab.until("document.querySelectorAll('.row').length === 3")
+        ids = "[...document.querySelectorAll('.row .id')]"
+        # The id behind a long type is whole.
+        whole = f"{ids}.find(id => id.textContent === '7')"
+        assert tab.value(f"{whole}.scrollWidth <= {whole}.clientWidth")
+        name = "document.querySelector('.row .name').getBoundingClientRect().width"
+        assert tab.value(name) >= 200
+        # A text from right to left is cut at its end, on the left, as its box flows.
+        flows = "getComputedStyle(%s).direction"
+        hebrew = f"{ids}.find(id => id.textContent.startsWith('הז'))"
+        assert tab.value(f"{hebrew}.scrollWidth > {hebrew}.clientWidth")
+        assert tab.value(flows % hebrew) == "rtl"
+        arabic = "[...document.querySelectorAll('.holder .two')].find(one =>"
+        arabic += " one.textContent.startsWith('رقم'))"
+        assert tab.value(flows % arabic) == "rtl"
+        # A mode has one colour, also beside what is red.
+        badges = "new Set([...document.querySelectorAll('.badge')].map(one =>"
+        badges += " getComputedStyle(one).color)).size"
+        assert tab.value(badges) == 1
+
+
+def test_the_last_changes_say_what_happened_on_a_phone(tab: Page) -> None:
+    tab.size(390, 844, phone=True)
+    fake = FakeStore(order(1, holder()))
+    with served(tab, fake) as url:
+        tab.open(url)
+        tab.until(row("order/1"))
+        fake.found = []
+        tab.until("document.querySelector('.log').innerText.includes(' ended after')")
+        assert "is free" in tab.text(".log")
+
+
+ORPHANS = """
+[...document.querySelectorAll('body *')].filter(element =>
+  [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim())
+  && element.checkVisibility() && !element.matches('.skip, script, noscript')
+  && !element.closest('header, main, aside, footer')).map(element => element.outerHTML)
+"""
+"""A script: texts in no landmark."""
+
+
+def test_all_parts_are_reached_by_keyboard_and_lie_in_landmarks(tab: Page) -> None:
+    tab.size(1280, 500)
+    fake = FakeStore(*CROWD)
+    with served(tab, fake, notice="No login of its own.") as url:
+        tab.open(url)
+        tab.until("document.querySelectorAll('.row').length > 5")
+        fake.error = BackendUnavailable(what="refused")
+        tab.until("!document.querySelector('#away').hidden")
+        assert tab.value(ORPHANS) == []
+        tab.value("document.querySelector('.row').focus()")
+        tab.press("Tab")
+        assert tab.value("document.activeElement.matches('aside.side')")
+
+
+RATIO = """
+const parse = text => text.match(/[\\d.]+/g).map(Number);
+const light = text => {
+  const [r, g, b] = parse(text).map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const ratio = (...colours) => {
+  const [a, b] = colours.map(light);
+  return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+};
+"""
+CONTRAST = (
+    f"(() => {{ {RATIO}"
+    """
   const ground = element => {
     for (; element; element = element.parentElement) {
       const color = getComputedStyle(element).backgroundColor;
@@ -236,14 +415,23 @@ CONTRAST = """
   for (const element of document.querySelectorAll('body *')) {
     const text = [...element.childNodes].some(n => n.nodeType === 3 && n.data.trim());
     if (!text || !element.checkVisibility()) continue;
-    if (element.closest('.free, svg, select')) continue;
-    const [a, b] = [light(getComputedStyle(element).color), light(ground(element))];
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) low.push([element.className, element.innerText, ratio]);
+    if (element.closest('svg, select')) continue;
+    const found = ratio(getComputedStyle(element).color, ground(element));
+    if (found < 4.5) low.push([element.className, element.innerText, found]);
   }
   return low;
 })()
 """
+)
+GAP_CONTRAST = (
+    f"(() => {{ {RATIO}"
+    """
+  return ratio(getComputedStyle(document.querySelector('.row .bar.gap')).fill,
+    getComputedStyle(document.querySelector('.row')).backgroundColor);
+})()
+"""
+)
+"""A script: how well the line is seen that says "not watched"."""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -257,6 +445,7 @@ def test_on_a_phone(store: Store, tab: Page, scheme: str) -> None:
         tab.until(row(f"order/{long}"))
         assert tab.value("document.documentElement.scrollWidth") == 360
         assert tab.value(CONTRAST) == []
+        assert tab.value(GAP_CONTRAST) >= 3
         tab.click(".row:nth-of-type(2)")
         tab.until("document.querySelector('#details .card')")
         assert tab.value("document.querySelector('#details').scrollWidth") <= 360
@@ -282,11 +471,13 @@ import('/format.js').then(format => {
   const waits = since => [
     {since, mode: 'write', tasks: 2}, {since, mode: 'read', tasks: 1},
   ];
-  const names = (views, how) => format.order(views, how).map(one => one.name).join();
+  const names = (views, how) => format.order(views, how, 8).map(one => one.name).join();
   const some = () => [
     view('order/10', held(3)), view('order/9', held(1)),
     view('a/free', [], [], {freed: 5}), view('late/1', held(2), waits(4)),
-    view('early/1', held(2), waits(1)), view('lost/1', [{since: 0, left: true}]),
+    view('early/1', held(2), waits(1)),
+    view('lost/1', [{since: 0, ends: null, left: true}]),
+    view('aa/over', [{since: 0, ends: -1}]),
   ];
   const {bars, grants, waits: below} = format.lanes(
     view('x', [{since: 5, mode: 'read'}, {since: 6, mode: 'read'}], waits(7)),
@@ -313,11 +504,23 @@ def test_words_orders_and_lanes(tab: Page) -> None:
     ]
     assert found["lease"] == ["never ends", "2.0 s left", "ended 1.0 s ago"]
     assert found["waiting"] == "2 write, 1 read"
-    urgent = ["lost/1", "early/1", "late/1", "order/9", "order/10", "a/free"]
+    urgent = [
+        *("lost/1", "early/1", "late/1", "order/9", "order/10", "aa/over", "a/free")
+    ]
     assert found["urgent"].split(",") == urgent
-    by_name = ["a/free", "early/1", "late/1", "lost/1", "order/9", "order/10"]
+    by_name = [
+        "a/free",
+        "aa/over",
+        "early/1",
+        "late/1",
+        "lost/1",
+        "order/9",
+        "order/10",
+    ]
     assert found["name"].split(",") == by_name
-    oldest = ["lost/1", "order/9", "early/1", "late/1", "order/10", "a/free"]
+    oldest = [
+        *("lost/1", "order/9", "early/1", "late/1", "order/10", "a/free", "aa/over")
+    ]
     assert found["oldest"].split(",") == oldest
     assert found["lanes"] == [
         ["write", 0, 5, 0],
@@ -405,6 +608,10 @@ def test_store_and_board_away_and_back(store: Store, tab: Page) -> None:
         tab.until(row("deploy/db"))
         path.rename(aside)
         assert "store does not answer" in tab.until(away)
+        # Louder than that the page has no login.
+        size = "parseFloat(getComputedStyle(document.querySelector('%s')).fontSize)"
+        assert "No login" in tab.text(".notice")
+        assert tab.value(size % "#away") > tab.value(size % ".notice")
         assert tab.value(f"{live}.innerText") == "Store away"
         # The lock is still shown, as it was seen last: no age goes on.
         before = tab.value(row("deploy/db"))
@@ -426,4 +633,6 @@ def test_store_and_board_away_and_back(store: Store, tab: Page) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(TIMEOUT) == 128 + signal.SIGINT
     # The browser tells of the time when nobody answered.
+    tab.open("about:blank")
+    tab.until("location.href === 'about:blank'")
     tab._browser.events.clear()

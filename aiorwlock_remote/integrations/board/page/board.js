@@ -2,11 +2,12 @@
 // they get into the document by textContent only, and no markup is made of text.
 
 import {
-  haystack, isFree, isHeld, isLeft, lanes, leaseLeft, order, span, tasksWaiting, waiting,
+  haystack, isFree, isHeld, isLeft, isOver, lanes, leaseLeft, order, span, tasksWaiting, waiting,
 } from "./format.js";
 
 const STRIP_SECONDS = 120;
 const DETAIL_SECONDS = 900;
+const MAX_SPANS = 400; // of a row; the board keeps fewer
 const OVERSCAN = 6; // rows above and below the screen
 const MAX_LOG = 40;
 const RETRY_SECONDS = 2;
@@ -24,10 +25,11 @@ const byId = (id) => document.getElementById(id);
 const meta = (name) => document.querySelector(`meta[name="board-${name}"]`).content;
 const mayBreak = meta("break") === "yes";
 
-const views = new Map(); // by row number
-const histories = new Map(); // ended spans, by row number
-const outdated = new Set(); // rows whose history has to be asked for
-const drawn = new Map(); // elements of the rows on the screen, by row number
+// A row has the same name in the boards of all processes of an application; its history
+// is what the one board saw that sends the events.
+const views = new Map(); // by the row's name, as the next two
+const histories = new Map(); // ended grants and waits
+const drawn = new Map(); // elements of the rows on the screen
 let gaps = [];
 let log = [];
 let sorted = []; // what passes the filter, in order
@@ -117,17 +119,19 @@ function receive(message) {
     log = [];
   }
   let changed = message.full || message.rows.length > 0;
+  // First what is gone: a resource may have come back since.
+  for (const key of message.gone ?? []) {
+    changed = views.delete(key) || changed;
+    histories.delete(key);
+  }
   for (const view of message.rows) {
-    keepEnded(views.get(view.row), view, message.asOf);
+    if (view.ended) keepEnded(view.row, view.ended, message.now - DETAIL_SECONDS);
+    delete view.ended;
     views.set(view.row, view);
-    outdated.add(view.row);
   }
-  for (const [number, ends] of message.renewed ?? []) {
-    views.get(number)?.holders.forEach((holder, index) => { holder.ends = ends[index]; });
-  }
-  for (const number of message.gone ?? []) {
-    changed = views.delete(number) || changed;
-    histories.delete(number);
+  gaps = message.gaps ?? gaps;
+  for (const [key, ends] of message.renewed ?? []) {
+    views.get(key)?.holders.forEach((holder, index) => { holder.ends = ends[index]; });
   }
   log = [...log, ...message.log].slice(-MAX_LOG);
   status.rows = null; // the rows are in `views`
@@ -140,7 +144,7 @@ function receive(message) {
 
 function passes(view, text, type, at) {
   if (type && view.type !== type) return false;
-  const shown = { held: isHeld(view, at), waiting: view.queue.length > 0, left: isLeft(view), free: isFree(view) };
+  const shown = { held: isHeld(view, at), waiting: view.queue.length > 0, left: isLeft(view), free: isFree(view) || isOver(view, at) };
   if (show && !shown[show]) return false;
   if (!text) return true;
   view.text ??= haystack(view);
@@ -151,7 +155,7 @@ function arrange() {
   const text = byId("filter").value.trim().toLowerCase();
   const type = byId("type").value;
   const at = seenNow();
-  sorted = order([...views.values()].filter((view) => passes(view, text, type, at)), byId("order").value);
+  sorted = order([...views.values()].filter((view) => passes(view, text, type, at)), byId("order").value, at);
   byId("grid").setAttribute("aria-rowcount", String(sorted.length + 1));
   drawTypes();
 }
@@ -195,7 +199,6 @@ function draw() {
   drawCounts();
   drawRows();
   drawDetails();
-  askForHistories();
 }
 
 function drawStatus() {
@@ -225,7 +228,7 @@ function drawCounts() {
   const at = seenNow();
   const count = { held: 0, waiting: 0, left: 0, free: 0 };
   for (const view of views.values()) {
-    if (isFree(view)) count.free += 1;
+    if (isFree(view) || isOver(view, at)) count.free += 1;
     else if (isHeld(view, at)) count.held += 1;
     if (isLeft(view)) count.left += 1;
     count.waiting += tasksWaiting(view);
@@ -256,49 +259,58 @@ function drawRows() {
     if (index >= 0) wanted.set(cursor, index);
     else cursor = null;
   }
-  for (const [number, element] of drawn) {
-    if (!wanted.has(number)) {
+  for (const [key, element] of drawn) {
+    if (!wanted.has(key)) {
       element.remove();
-      drawn.delete(number);
+      drawn.delete(key);
     }
   }
   const tabbable = cursor ?? sorted[Math.max(first, 0)]?.row;
-  for (const [number, index] of wanted) {
-    let element = drawn.get(number);
+  for (const [key, index] of wanted) {
+    let element = drawn.get(key);
     if (!element) {
-      element = newRow(number);
-      drawn.set(number, element);
+      element = newRow(key);
+      drawn.set(key, element);
       area.append(element);
     }
     element.style.transform = `translateY(${index * height}px)`;
     element.setAttribute("aria-rowindex", String(index + 2));
-    element.tabIndex = number === tabbable ? 0 : -1;
-    fillRow(element, views.get(number));
+    element.tabIndex = key === tabbable ? 0 : -1;
+    fillRow(element, views.get(key));
   }
   const empty = byId("empty");
   empty.hidden = sorted.length > 0 || status.asOf === null;
   put(empty, views.size ? "Nothing matches what is filtered." : "Nothing is held or waited for.");
 }
 
-function newRow(number) {
+function newRow(key) {
   const row = make("div", "row");
-  row.dataset.row = number;
+  row.dataset.row = key;
   row.setAttribute("role", "row");
-  for (const name of ["name", "holder", "age num", "lease num", "wait", "strip"]) {
+  for (const name of ["name", "holder", "lease num", "wait", "strip"]) {
     const cell = make("div", name);
     cell.setAttribute("role", "gridcell");
     if (name !== "strip") cell.append(make("span", "one"), make("span", "two"));
     row.append(cell);
   }
   row.parts = [...row.children].map((cell) => [...cell.children]);
-  row.parts[0][0].append(make("span", "kind"), make("span"));
-  row.parts[1][0].append(make("span", "badge"), make("span"));
+  row.parts[0][0].append(foreign("kind"), make("span", "slash"), foreign("id"));
+  row.parts[1][0].append(make("span", "badge"), foreign());
+  row.parts[1][1].dir = "auto";
   return row;
 }
 
+// Text of other programs, in the direction of its script: what does not fit is cut at its
+// end, which in Arabic is on the left.
+function foreign(className) {
+  const element = make("bdi", className);
+  element.dir = "auto";
+  return element;
+}
+
 function nameParts(view) {
-  const head = `${view.name.slice(0, view.name.indexOf("/") + 1)}`;
-  return [head, view.name.slice(head.length)];
+  const slash = view.name.indexOf("/");
+  return slash < 0 ? ["", "", view.name] : [view.name.slice(0, slash), "/", view.name.slice(slash + 1)];
 }
 
 function holdersText(view) {
@@ -311,10 +323,8 @@ function holdersText(view) {
 
 function fillRow(row, view) {
   const at = seenNow();
-  const [name, holder, age, lease, wait] = row.parts;
-  const [kind, rest] = nameParts(view);
-  put(name[0].children[0], kind);
-  put(name[0].children[1], rest);
+  const [name, holder, lease, wait] = row.parts;
+  for (const [index, part] of nameParts(view).entries()) put(name[0].children[index], part);
   row.firstElementChild.title = view.name;
   put(name[1], view.limit === undefined ? "" : `semaphore, ${view.holders.length} of ${view.limit || "?"}`);
   const oldest = view.holders.reduce((a, b) => (a && a.since <= b.since ? a : b), null);
@@ -324,13 +334,13 @@ function fillRow(row, view) {
   put(badge, view.holders.length > 1 ? `${view.holders.length} ${mode}s` : mode);
   put(holder[0].children[1], oldest ? holdersText(view) : view.queue.length ? "" : `for ${span(at - (view.freed ?? at))}`);
   put(holder[1], oldest ? oldest.why : "");
-  put(age[0], oldest ? span(at - oldest.since) : "");
   // What never ends matters most, then what ends last.
   const longest = view.holders.reduce((a, b) => (a && (a.ends === null || (b.ends !== null && a.ends >= b.ends)) ? a : b), null);
   put(lease[0], longest ? leaseLeft(longest, at) : "");
+  put(lease[1], oldest && isHeld(view, at) ? `for ${span(at - oldest.since)}` : "");
   put(wait[0], waiting(view));
   put(wait[1], view.queue.length ? `for ${span(at - Math.min(...view.queue.map((one) => one.since)))}` : "");
-  row.className = `row${isFree(view) ? " free" : ""}${isLeft(view) ? " left" : ""}`;
+  row.className = `row${isFree(view) ? " free" : ""}${isLeft(view) ? " left" : isOver(view, at) ? " over" : ""}`;
   row.setAttribute("aria-selected", String(view.row === selected));
   drawLine(row.lastElementChild, view, STRIP_SECONDS, 26, 3);
 }
@@ -341,14 +351,13 @@ function drawLine(place, view, seconds, height, most) {
   const from = at - seconds;
   const { bars, grants, waits } = lanes(view, histories.get(view.row) ?? [], from, at, most);
   const total = grants + waits * 0.5;
-  const lane = Math.min((height - 2) / total, 14);
-  const top = height - 2 - total * lane;
+  const lane = Math.min((height - 4) / total, 14);
+  const top = height - 4 - total * lane;
   const x = (time) => (Math.max(time, from) - from) / seconds * 1000;
-  const shapes = [];
+  const shapes = [shape("rect", { class: "rule", x: 0, width: 1000, y: height - 0.5, height: 1 })];
   for (const [begin, end] of gaps) {
-    if (end > from) shapes.push(shape("rect", { class: "bar gap", x: x(begin).toFixed(1), width: Math.max(x(end) - x(begin), 1).toFixed(1), y: 0, height }));
+    if (end > from) shapes.push(shape("rect", { class: "bar gap", x: x(begin).toFixed(1), width: Math.max(x(end) - x(begin), 1).toFixed(1), y: height - 3, height: 3 }));
   }
-  shapes.push(shape("rect", { class: "rule", x: 0, width: 1000, y: height - 0.5, height: 1 }));
   for (const bar of bars) {
     const size = bar.wait ? lane * 0.5 : lane;
     const y = top + (bar.wait ? grants * lane + (bar.lane - grants) * lane * 0.5 : bar.lane * lane);
@@ -361,10 +370,12 @@ function drawLine(place, view, seconds, height, most) {
       rect.append(title);
       shapes.push(rect);
     };
-    // A lease that ran out is red from its end on, a grant without end all the way.
-    const over = bar.left ? (bar.ends === null ? bar.from : Math.min(Math.max(bar.ends, bar.from), bar.to)) : bar.to;
-    if (over > bar.from && over > from) piece(bar.from, over, "");
-    if (bar.left && bar.to > over) piece(over, bar.to, " leftover");
+    // A grant that no lease will end is red all the way; a lease that ran out blocks
+    // nobody from its end on.
+    const mayBeOver = !bar.wait && !bar.left && bar.ends !== null && (bar.open || bar.lost);
+    const ends = mayBeOver ? Math.min(Math.max(bar.ends, bar.from), bar.to) : bar.to;
+    if (ends > bar.from && ends > from) piece(bar.from, ends, bar.left ? " leftover" : "");
+    if (bar.to > ends) piece(ends, bar.to, " over");
   }
   let svg = place.firstElementChild;
   if (!svg || svg.tagName !== "svg") {
@@ -389,12 +400,12 @@ function drawLog() {
     const item = make("li");
     const time = make("time", "", clockText(entry.at));
     const what = make("span", "what");
-    if (entry.name) what.append(make("b", "", entry.name), " ");
-    what.append(make("span", "kind", logText(entry)));
-    item.append(time, make("span", "kind", entry.kind), what);
+    if (entry.name) what.append(make("bdi", "name", entry.name), " ");
+    what.append(make("span", "", logText(entry)));
+    item.append(time, what);
     return item;
   });
-  byId("log").replaceChildren(...(items.length ? items : [make("li", "kind", "None so far.")]));
+  byId("log").replaceChildren(...(items.length ? items : [make("li", "none", "None so far.")]));
 }
 
 function logText(entry) {
@@ -405,8 +416,9 @@ function logText(entry) {
     const parts = Object.entries(entry.waiting).map(([mode, tasks]) => `${tasks} ${mode}`);
     return parts.length ? `waiting: ${parts.join(", ")}` : "nobody waits";
   }
-  const how = { granted: "granted to", held: "held by", ended: "released by", lost: "lease of" }[entry.kind];
-  const after = entry.kind === "lost" ? " ran out" : "";
+  const how = { granted: "granted to", held: "held by", ended: "grant of", lost: "lease of" }[entry.kind];
+  // The store does not tell a release from a grant that a person has ended.
+  const after = { ended: " ended", lost: " ran out" }[entry.kind] || "";
   const age = entry.kind === "ended" || entry.kind === "lost" ? ` after ${span(entry.age)}` : "";
   const why = entry.why ? `: ${entry.why}` : "";
   return `${entry.mode}, ${how} ${entry.who || "an unknown program"}${after}${age}${why}`;
@@ -451,6 +463,7 @@ function buildDetails(panel, view) {
   const focus = document.activeElement?.dataset?.keep;
   const head = make("div", "details-head");
   const title = make("h2", "", view.name);
+  title.dir = "auto";
   title.id = "details-name";
   const close = make("button", "quiet", "Close");
   close.type = "button";
@@ -528,66 +541,26 @@ function queueCard(one, index) {
   return card;
 }
 
-function openDetails(number) {
-  selected = number;
-  outdated.add(number);
-  askedAt = -1000;
+function openDetails(key) {
+  selected = key;
   detailsKey = "";
   draw();
   if (getComputedStyle(byId("details")).position === "fixed") byId("details").querySelector("button").focus();
 }
 
 function closeDetails() {
-  const number = selected;
+  const key = selected;
   selected = null;
   drawDetails();
-  drawn.get(number)?.focus({ preventScroll: true });
+  drawn.get(key)?.focus({ preventScroll: true });
   schedule();
 }
 
 // --------------------------------------------------------------------- time lines
 
-let asking = false;
-let askedAt = -1000;
-
-async function askForHistories() {
-  if (asking || performance.now() - askedAt < 1000) return;
-  const rows = [...drawn.keys()].filter((number) => outdated.has(number) && number !== selected);
-  const wanted = rows.length ? [[rows.slice(0, 100), STRIP_SECONDS]] : [];
-  if (selected !== null && outdated.has(selected)) wanted.push([[selected], DETAIL_SECONDS]);
-  if (!wanted.length) return;
-  asking = true;
-  askedAt = performance.now();
-  try {
-    for (const [numbers, seconds] of wanted) {
-      for (const number of numbers) outdated.delete(number);
-      const response = await fetch(address(`history?rows=${numbers.join(",")}&seconds=${seconds}`));
-      if (!response.ok) throw new Error(response.statusText);
-      const answer = await response.json();
-      gaps = answer.gaps;
-      for (const [number, spans] of Object.entries(answer.rows)) histories.set(Number(number), spans);
-    }
-    schedule();
-  } catch {
-    // The board is away; the rows are asked for again.
-    for (const [numbers] of wanted) for (const number of numbers) outdated.add(number);
-  } finally {
-    asking = false;
-  }
-}
-
-// What ended with this message is drawn at once, and not only when its history is there.
-function keepEnded(before, view, at) {
-  const spans = histories.get(view.row);
-  if (!before || !spans) return;
-  const grants = new Set(view.holders.map((one) => `${one.holder} ${one.mode} ${one.fence}`));
-  const waits = new Set(view.queue.map((one) => `${one.mode} ${one.who}`));
-  for (const one of before.holders) {
-    if (!grants.has(`${one.holder} ${one.mode} ${one.fence}`)) spans.push({ ...one, to: at });
-  }
-  for (const one of before.queue) {
-    if (!waits.has(`${one.mode} ${one.who}`)) spans.push({ ...one, to: at, wait: true });
-  }
+function keepEnded(row, ended, after) {
+  const spans = [...histories.get(row) ?? [], ...ended].filter((one) => one.to > after);
+  histories.set(row, spans.slice(-MAX_SPANS));
 }
 
 // -------------------------------------------------------------------- end a grant
@@ -615,7 +588,7 @@ async function endGrant(event) {
   try {
     const response = await fetch(address("break"), {
       method: "POST",
-      headers: { "Content-Type": "application/json", "X-Rwlock-Board": meta("token") },
+      headers: { "Content-Type": "application/json", "X-Rwlock-Board": "1" },
       body: JSON.stringify({ ...seen, reason: byId("reason").value }),
     });
     if (!response.ok) throw new Error(await response.text());
@@ -657,12 +630,12 @@ byId("rows").addEventListener("keydown", (event) => {
 });
 byId("rows").addEventListener("focusin", (event) => {
   const row = event.target.closest(".row");
-  if (row) cursor = Number(row.dataset.row);
+  if (row) cursor = row.dataset.row;
 });
 byId("rows").addEventListener("click", (event) => {
   const row = event.target.closest(".row");
   if (!row) return;
-  cursor = Number(row.dataset.row);
+  cursor = row.dataset.row;
   openDetails(cursor);
 });
 byId("counts").addEventListener("click", (event) => {
@@ -689,9 +662,5 @@ addEventListener("scroll", schedule, { passive: true });
 addEventListener("resize", schedule);
 setInterval(() => { if (!document.hidden) schedule(); }, 1000);
 
-const notice = byId("notice");
-notice.append(make("b", "", "This page has no login."), mayBreak
-  ? " Anybody who can open it sees all locks and can end them."
-  : " Anybody who can open it sees all locks. It only shows: nothing can be ended here.");
 drawLog();
 connect();

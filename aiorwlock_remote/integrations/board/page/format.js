@@ -24,6 +24,7 @@ export function waiting(view) {
 }
 
 export const tasksWaiting = (view) => view.queue.reduce((sum, one) => sum + one.tasks, 0);
+// Blocks others, and no lease will end it: the board says of which.
 export const isLeft = (view) => view.holders.some((one) => one.left);
 export const isFree = (view) => view.freed !== undefined;
 
@@ -31,12 +32,16 @@ export const isFree = (view) => view.freed !== undefined;
 export const isHeld = (view, now) =>
   view.holders.some((one) => one.ends === null || one.ends > now);
 
-// Left behind first, then the longest wait, then held, then free; ties by name.
-function urgency(view) {
-  if (isFree(view)) return [3, -view.freed];
+// All leases ran out: nothing is to be done, whoever asks next gets it.
+export const isOver = (view, now) => view.holders.length > 0 && !isHeld(view, now);
+
+// What no lease will free first, as in `rwlock ls`; then the longest wait, then held, then
+// what is over, then free; ties by name.
+function urgency(view, now) {
+  if (isFree(view)) return [4, -view.freed];
   if (isLeft(view)) return [0, 0];
   if (view.queue.length) return [1, Math.min(...view.queue.map((one) => one.since))];
-  return [2, 0];
+  return [isOver(view, now) ? 3 : 2, 0];
 }
 
 // Numbers in a name count as numbers: order/9 comes before order/10.
@@ -44,15 +49,16 @@ const sortKey = (view) => (view.key ??= view.name.replace(/\d+/g, (digits) => di
 
 function byName(a, b) {
   const [x, y] = [sortKey(a), sortKey(b)];
-  return x < y ? -1 : x > y ? 1 : a.row - b.row;
+  return x < y ? -1 : x > y ? 1 : a.row < b.row ? -1 : 1;
 }
 
-export function order(views, how) {
+export function order(views, how, now) {
   if (how === "name") return views.sort(byName);
   const keys = new Map();
   for (const view of views) {
-    const oldest = () => Math.min(...view.holders.map((one) => one.since));
-    keys.set(view, how === "oldest" ? [view.holders.length ? 0 : 1, oldest()] : urgency(view));
+    const held = view.holders.filter((one) => one.ends === null || one.ends > now);
+    const oldest = () => Math.min(...held.map((one) => one.since));
+    keys.set(view, how === "oldest" ? [held.length ? 0 : 1, oldest()] : urgency(view, now));
   }
   return views.sort((a, b) => {
     const [x, y] = [keys.get(a), keys.get(b)];
