@@ -4,6 +4,8 @@ Each checkout of this repository (``git worktree add --detach FOLDER COMMIT``) h
 process of its own. In turns, each of them acquires and releases its own lock again and
 again; what counts is the ratio to the first checkout within a round. The client's CPU
 time hardly depends on what else the machine does, the time of a cycle does.
+
+With ``--threads N``, N threads use the synchronous API, each with a lock of its own.
 """
 
 from __future__ import annotations
@@ -43,6 +45,28 @@ async def main(url, number, cycles):
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 """
 
+THREADS = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from aiorwlock_remote.sync import connect
+
+url, number, cycles, threads = sys.argv[1], *map(int, sys.argv[2:])
+
+def run(lock):
+    for _ in range(cycles // threads):
+        with lock.acquire():
+            pass
+
+with connect(url) as locks, ThreadPoolExecutor(threads) as pool:
+    mutexes = [locks.mutex(f"bench{number}", n) for n in range(threads)]
+    list(pool.map(run, mutexes))
+    for _ in sys.stdin:
+        began, used = time.perf_counter(), time.process_time()
+        list(pool.map(run, mutexes))
+        took = time.perf_counter() - began
+        print(took / cycles, (time.process_time() - used) / cycles, flush=True)
+"""
+
 Round = list[tuple[float, float]]
 """Of each checkout: seconds of a cycle, and those of its client's CPU."""
 
@@ -54,11 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cycles", type=int, default=400)
+    parser.add_argument("--threads", type=int, default=0, help="0: asyncio")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = stack.enter_context(STORES[options.store](Path(folder)))
         clients = [
-            stack.enter_context(_client(path, url, number, options.cycles))
+            stack.enter_context(_client(path, url, number, options))
             for number, path in enumerate(options.checkouts)
         ]
         rounds = [_round(clients, turn) for turn in range(options.rounds)]
@@ -71,9 +96,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _client(path: Path, url: str, number: int, cycles: int) -> subprocess.Popen[str]:
+def _client(
+    path: Path, url: str, number: int, options: argparse.Namespace
+) -> subprocess.Popen[str]:
+    arguments = [url, str(number), str(options.cycles)]
+    if options.threads:
+        arguments.append(str(options.threads))
     return subprocess.Popen(
-        [sys.executable, "-c", CLIENT, url, str(number), str(cycles)],
+        [sys.executable, "-c", THREADS if options.threads else CLIENT, *arguments],
         cwd=path,
         env={**os.environ, "PYTHONPATH": str(path)},
         stdin=subprocess.PIPE,

@@ -47,7 +47,7 @@ SETTLE = 6.0
 """Seconds after which each waiter has looked again, and waits at its later pace."""
 RESOURCE = "bench", "waiting"
 _TICKS = os.sysconf("SC_CLK_TCK")
-_SPAWN = multiprocessing.get_context("spawn")
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(store: str, url: str, waiters: int, seconds: float) -> Figures:
-    servers = _children(os.getpid())
-    stop, turns = _SPAWN.Event(), _SPAWN.Array("L", waiters, lock=False)
+    servers = children(os.getpid())
+    stop, turns = SPAWN.Event(), SPAWN.Array("L", waiters, lock=False)
     programs = [
-        _SPAWN.Process(target=_program, args=(url, number, turns, stop))
+        SPAWN.Process(target=_program, args=(url, number, turns, stop))
         for number in range(min(PROGRAMS, waiters))
     ]
     try:
         held = asyncio.run(_hold(url, programs, servers, waiters, seconds))
         time.sleep(1.0)
-        began, before, used = time.monotonic(), sum(turns), _cpu(servers)
+        began, before, used = time.monotonic(), sum(turns), cpu(servers)
         pause, seen, since = 0.0, before, began
         while (now := time.monotonic()) < began + seconds:
             pause = max(pause, now - since)
@@ -125,7 +125,7 @@ def _measure(store: str, url: str, waiters: int, seconds: float) -> Figures:
                 seen, since = count, now
             time.sleep(0.01)
         took = now - began
-        busy = (_cpu(servers) - used) / took
+        busy = (cpu(servers) - used) / took
     finally:
         stop.set()
         for program in programs:
@@ -152,26 +152,27 @@ async def _hold(
             await asyncio.sleep(0.5)
         await asyncio.sleep(SETTLE)
         clients = [program.pid for program in programs]
-        before, began = (_cpu(servers), _cpu(clients)), time.monotonic()
+        before, began = (cpu(servers), cpu(clients)), time.monotonic()
         await asyncio.sleep(span)
         took = time.monotonic() - began
         held.check()
-        return (_cpu(servers) - before[0]) / took, (_cpu(clients) - before[1]) / took
+        return (cpu(servers) - before[0]) / took, (cpu(clients) - before[1]) / took
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started and that run."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
 
 
-def _cpu(pids: Sequence[int]) -> float:
+def cpu(pids: Sequence[int]) -> float:
     """Return the CPU seconds of processes, their descendants and those that ended."""
     used = 0.0
     for pid in pids:
         try:
             text = Path(f"/proc/{pid}/stat").read_text()
             used += sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICKS
-            used += _cpu(_children(pid))
+            used += cpu(children(pid))
         except OSError:  # it has ended
             continue
     return used

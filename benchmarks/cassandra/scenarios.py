@@ -24,9 +24,9 @@ from benchmarks.harness.measures import (
     WAITERS_TITLE,
     cycle_times,
     hand_overs,
-    mutex_turns,
     own_key_cycles,
     take_turns,
+    turns_at_one_key,
     waiters,
 )
 from benchmarks.harness.scenario import Measured, Round, Scenario, on_asyncio
@@ -76,16 +76,9 @@ def measure_own_keys(round_: Round[Server]) -> Measured:
 def measure_one_key(tasks: Sequence[int], round_: Round[Server]) -> Measured:
     """Measure the turns at one resource, of so many tasks in each process."""
     seconds = round_.amount(1.0, 8.0)
-    if round_.quick:
-        tasks = [2] * len(tasks)
-    jobs = [
-        round_.job("take_turns", tasks=count, key="order/1", seconds=seconds)
-        for count in tasks
-    ]
     before = round_.server.requests()
-    window = take_turns(round_, jobs)
+    window, measured = turns_at_one_key(round_, tasks, seconds)
     after = round_.server.requests()
-    measured = mutex_turns(window, tasks)
     if before is not None and after is not None:
         came = after - before
         measured[CHANGES_A_CYCLE] = [came.changes / len(window.turns)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import anyio
@@ -36,6 +37,12 @@ class Client(Protocol):
 
 Open = Callable[[str, float], AbstractAsyncContextManager[Client]]
 """Opens a client, given the server's URL and a lease in seconds."""
+
+
+def peer_at(module: str, attribute: str) -> Open:
+    """Return what opens a peer; ``module``: below ``benchmarks``, imported now."""
+    found: Open = getattr(import_module(f"benchmarks.{module}"), attribute)
+    return found
 
 
 def run_on(loop: str, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:

@@ -328,6 +328,23 @@ def _sleep_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
+def turns_at_one_key(
+    round_: Round[Any], tasks: Sequence[int], seconds: float
+) -> tuple[Window, Measured]:
+    """Measure the turns at one resource, of so many tasks in each process.
+
+    In a quick round each process has two.
+    """
+    if round_.quick:
+        tasks = [2] * len(tasks)
+    jobs = [
+        round_.job("take_turns", tasks=count, key="order/1", seconds=seconds)
+        for count in tasks
+    ]
+    window = take_turns(round_, jobs)
+    return window, mutex_turns(window, tasks)
+
+
 def own_key_cycles(
     round_: Round[Any], tasks: int, key: str, seconds: float
 ) -> Measured:

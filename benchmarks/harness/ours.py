@@ -27,3 +27,10 @@ async def connect(url: str, lease: float) -> AsyncIterator[Client]:
     """Open one ``Locks`` for the mutexes of this process."""
     async with connect_locks(url, lease=lease) as locks:
         yield Mutexes(locks)
+
+
+@asynccontextmanager
+async def connect_unfair(url: str, lease: float) -> AsyncIterator[Client]:
+    """Open one ``Locks`` whose mutexes may overtake the queue."""
+    async with connect_locks(url, lease=lease) as locks:
+        yield Mutexes(locks, fair=False)

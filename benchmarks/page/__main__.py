@@ -46,7 +46,7 @@ LOOK_SECONDS = 2.0
 PACKAGES = (
     *("aiorwlock-remote", "redis", "hiredis", "coredis", "pottery"),
     *("python-redis-lock", "asyncpg", "asyncmy", "sqlalchemy-dlock"),
-    *("cassandra-driver", "filelock", "anyio"),
+    *("cassandra-driver", "aetcd", "kazoo", "filelock", "anyio"),
 )
 SERVERS = {
     "redis-server": "redis-server",
@@ -55,6 +55,8 @@ SERVERS = {
     "mysql": "MySQL",
     "sqlite": "SQLite",
     "cassandra": "Cassandra",
+    "etcd": "etcd",
+    "zookeeper": "ZooKeeper",
 }
 """What the suites call the versions of their servers, and what the page does."""
 MACHINE = ("processor", "cores", "system", "load", "fsync_us", "python")

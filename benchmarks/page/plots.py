@@ -21,6 +21,8 @@ from matplotlib.ticker import FuncFormatter
 
 from benchmarks.cassandra import adapters as cassandra
 from benchmarks.cassandra.scenarios import CYCLE as CASSANDRA_CYCLE
+from benchmarks.etcd import adapters as etcd
+from benchmarks.etcd.scenarios import CYCLE as ETCD_CYCLE
 from benchmarks.harness.measures import (
     CLIENT_CPU,
     CPU_WHILE_WAITING,
@@ -356,8 +358,17 @@ _HAND_OVERS_OF_STORES = (
     ("sql", "#3aa5b5", (sql.SQLITE_OURS,)),
     ("files", "#b59b1c", (local.FILE_MUTEX, local.FILELOCK)),
     ("cassandra", "#c75d9b", (cassandra.WOKEN, cassandra.OURS, cassandra.NAIVE)),
+    ("etcd", "#5a6fd8", (etcd.OURS, etcd.AETCD, etcd.KAZOO)),
 )
 """Suite and colour of each store, and its peers: the first has a thick line."""
+
+
+_OF_STORE = {
+    ("cassandra", cassandra.OURS): ", Cassandra",
+    ("cassandra", cassandra.NAIVE): ", Cassandra",
+    ("etcd", etcd.OURS): ", etcd",
+}
+"""What the names of peers go on with that do not say which store they are on."""
 
 
 def _hand_over_stores(data: Data) -> Figure:
@@ -367,7 +378,7 @@ def _hand_over_stores(data: Data) -> Figure:
         found = _hand_over_values(data, suite, peers)
         for peer, dashes in zip(peers, ("-", "--", ":", "-."), strict=False):
             if peer in found:
-                label = f"{peer}, Cassandra" if suite == "cassandra" else peer
+                label = f"{peer}{_OF_STORE.get((suite, peer), '')}"
                 values[label] = found[peer]
                 pens[label] = Pen(colour, 2.2 if dashes == "-" else 1.2, dashes)
     figure, (axes,) = _panels(1, 4.0)
@@ -515,12 +526,17 @@ def _stores(data: Data) -> Figure:
         of_cassandra, "alone", CASSANDRA_CYCLE, cassandra.OURS, cassandra.FLOOR
     )
     rows.append((f"{cassandra.OURS}, Cassandra", of_floor))
+    of_etcd = data.figures("etcd")
+    rows += [
+        (f"{peer}{suffix}", ratio(of_etcd, "alone", ETCD_CYCLE, peer, etcd.FLOOR))
+        for peer, suffix in ((etcd.OURS, ", etcd"), (etcd.AETCD, ""), (etcd.KAZOO, ""))
+    ]
     lines = [
         Line(peer, found, OURS if peer.startswith(("aiorwlock", "file://")) else INK)
         for peer, found in rows
         if found is not None
     ]
-    figure, (axes,) = _panels(1, 3.6)
+    figure, (axes,) = _panels(1, 4.2)
     _bars(axes, "cycle of one task alone, of the store's floor (less is better)", lines)
     return figure
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from benchmarks.cassandra import adapters as cassandra
 from benchmarks.cassandra.__main__ import suite as cassandra_suite
+from benchmarks.etcd import adapters as etcd
+from benchmarks.etcd.__main__ import suite as etcd_suite
 from benchmarks.harness.measures import HAND_OVER_TITLE, WAITERS, hand_overs
 from benchmarks.harness.report import Verdict, verdicts
 from benchmarks.harness.scenario import Scenario, on_asyncio
@@ -34,7 +36,13 @@ COUNTED_REPETITIONS = 2
 one repetition to the other."""
 LONG_REPETITIONS = 3
 """Of 1,000 waiters and of killed holders, whose rounds are long and differ little."""
-START_SECONDS = {"redis": 25.0, "sql": 15.0, "cassandra": 30.0, "files": 1.0}
+START_SECONDS = {
+    "redis": 25.0,
+    "sql": 15.0,
+    "cassandra": 30.0,
+    "etcd": 8.0,
+    "files": 1.0,
+}
 """How long each suite takes until its first round."""
 ROUND_SECONDS: dict[str, dict[str, float]] = {
     "redis": {
@@ -60,6 +68,13 @@ ROUND_SECONDS: dict[str, dict[str, float]] = {
         "hand-over": 5.8,
     },
     "cassandra": {"alone": 5.0, "own-keys": 3.6, "one-key": 6.0, "hand-over": 6.5},
+    "etcd": {
+        "alone": 3.0,
+        "own-keys": 3.0,
+        "one-key": 4.0,
+        "one-key-processes": 4.5,
+        "hand-over": 5.9,
+    },
     "files": {"alone": 0.5, "hand-over": 5.3},
 }
 """How long a round usually takes on a quiet machine with two cores, for estimates."""
@@ -109,6 +124,13 @@ CASSANDRA_PEERS: dict[str, tuple[str, ...]] = {
     "one-key": (cassandra.EAGER, cassandra.NAIVE, cassandra.OURS),
     "hand-over": (cassandra.NAIVE, cassandra.OURS, cassandra.WOKEN),
 }
+ETCD_PEERS: dict[str, tuple[str, ...]] = {
+    "alone": (etcd.FLOOR, etcd.OURS, etcd.AETCD, etcd.KAZOO),
+    "own-keys": (etcd.FLOOR, etcd.OURS, etcd.AETCD, etcd.KAZOO),
+    "one-key": (etcd.OURS, etcd.AETCD, etcd.KAZOO),
+    "one-key-processes": (etcd.OURS, etcd.AETCD, etcd.KAZOO),
+    "hand-over": (etcd.MESSAGE, etcd.OURS, etcd.AETCD, etcd.KAZOO),
+}
 LOCAL_PEERS: dict[str, tuple[str, ...]] = {
     "alone": (
         *(local.FILE_SYNCED, local.FILE_MUTEX),
@@ -125,6 +147,7 @@ SUITES: dict[str, Callable[[], Suite[Any]]] = {
     "redis": lambda: _with_numbers_of_waiters(_chosen(redis_suite(), REDIS_PEERS)),
     "sql": lambda: _chosen(sql_suite(), SQL_PEERS),
     "cassandra": lambda: _chosen(cassandra_suite(), CASSANDRA_PEERS),
+    "etcd": lambda: _chosen(etcd_suite(), ETCD_PEERS),
     "files": lambda: _with_hand_over(_chosen(local_suite(), LOCAL_PEERS)),
 }
 """The suites of the page, by the name that ``--only`` takes."""
@@ -156,7 +179,7 @@ def run_order() -> dict[str, tuple[str, ...]]:
     names = scenario_names()
     last = (*map(waiters_scenario, NUMBERS_OF_WAITERS[:-1]), HELD_MEMORY)
     goals = tuple(name for name in names["redis"] if name not in last)
-    others = {suite: names[suite] for suite in ("sql", "cassandra", "files")}
+    others = {suite: names[suite] for suite in names if suite != "redis"}
     return others | {"redis": goals + last}
 
 
@@ -167,6 +190,7 @@ def scenario_names() -> dict[str, tuple[str, ...]]:
         "redis": (*REDIS_PEERS, *others),
         "sql": tuple(SQL_PEERS),
         "cassandra": tuple(CASSANDRA_PEERS),
+        "etcd": tuple(ETCD_PEERS),
         "files": (*LOCAL_PEERS, "hand-over"),
     }
 

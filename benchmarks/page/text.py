@@ -11,6 +11,8 @@ from pathlib import Path
 from string import Template
 
 from benchmarks.cassandra import adapters as cassandra
+from benchmarks.etcd import adapters as etcd
+from benchmarks.etcd.scenarios import CYCLE as ETCD_CYCLE
 from benchmarks.harness.measures import (
     CLIENT_CPU,
     CONNECTIONS,
@@ -496,6 +498,10 @@ def _stores(data: Data) -> str:
         found = _medians(figures, "alone", CYCLE, peers)
         compared = Compared(found, peers[0], unit="µs")
         lines.append(f"* {store}. {compared.sentences()}")
+    peers = (etcd.OURS, etcd.AETCD, etcd.KAZOO)
+    found = _medians(data.figures("etcd"), "alone", ETCD_CYCLE, peers)
+    compared = Compared(found, etcd.OURS, unit="ms")
+    lines.append(f"* etcd. {compared.sentences()}")
     return "\n".join(lines)
 
 
@@ -507,6 +513,7 @@ def _hand_over_stores(data: Data) -> str:
         ("MySQL", "sql", (sql.MYSQL_OURS,)),
         ("SQLite", "sql", (sql.SQLITE_OURS, sql.SQLITE_FLOOR)),
         ("Cassandra", "cassandra", (cassandra.OURS, cassandra.WOKEN, cassandra.NAIVE)),
+        ("etcd", "etcd", (etcd.OURS, etcd.MESSAGE, etcd.AETCD, etcd.KAZOO)),
         ("Files", "files", (local.FILE_MUTEX, local.FILE_FLOOR, local.FILELOCK)),
     ):
         figures = data.figures(suite)

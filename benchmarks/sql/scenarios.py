@@ -9,9 +9,8 @@ from benchmarks.harness.measures import (
     WAITERS_TITLE,
     cycle_times,
     hand_overs,
-    mutex_turns,
     own_key_cycles,
-    take_turns,
+    turns_at_one_key,
     waiters,
 )
 from benchmarks.harness.scenario import Measured, Round, Scenario, on_asyncio
@@ -62,12 +61,7 @@ def measure_own_keys(round_: Round[Server]) -> Measured:
 def measure_one_key(round_: Round[Server]) -> Measured:
     """Measure the turns at one resource, of the tasks of four processes."""
     seconds = round_.amount(1.0, 4.0)
-    tasks = [2] * len(TASKS_OF_PROCESSES) if round_.quick else TASKS_OF_PROCESSES
-    jobs = [
-        round_.job("take_turns", tasks=count, key="order/1", seconds=seconds)
-        for count in tasks
-    ]
-    return mutex_turns(take_turns(round_, jobs), tasks)
+    return turns_at_one_key(round_, TASKS_OF_PROCESSES, seconds)[1]
 
 
 def measure_waiters(round_: Round[Server]) -> Measured:

@@ -26,7 +26,7 @@ def bench(
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=600,
     )
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from aiorwlock_remote import Locks
 from aiorwlock_remote import connect as connect_locks
 from benchmarks.harness.lock import Client, Cycle, row_of
-from benchmarks.harness.ours import Mutexes, connect
+from benchmarks.harness.ours import connect, connect_unfair
 
 __all__ = ["connect", "connect_calls", "connect_unfair"]
 
@@ -44,13 +44,6 @@ class _PublishedMutex:
         traceback: TracebackType | None,
     ) -> None:
         assert await self._locks.release_mutex_lock(*self._key, self._ticket)
-
-
-@asynccontextmanager
-async def connect_unfair(url: str, lease: float) -> AsyncIterator[Client]:
-    """Open one ``Locks`` whose mutexes may overtake the queue."""
-    async with connect_locks(url, lease=lease) as locks:
-        yield Mutexes(locks, fair=False)
 
 
 @asynccontextmanager

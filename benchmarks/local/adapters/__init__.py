@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from benchmarks.harness.lock import Open
+from benchmarks.harness.lock import Open, peer_at
 
 ASYNCIO_LOCK = "asyncio.Lock"
 TRIO_LOCK = "trio.Lock"
@@ -57,10 +55,7 @@ PEERS = tuple(_PLACES)
 def opener(name: str) -> Open:
     """Return what opens a peer; only the module of that peer is imported."""
     module, attribute = _PLACES[name]
-    found: Open = getattr(
-        import_module(f"benchmarks.local.adapters.{module}"), attribute
-    )
-    return found
+    return peer_at(f"local.adapters.{module}", attribute)
 
 
 def kind_of(peer: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from benchmarks.harness.lock import Open
+from benchmarks.harness.lock import Open, peer_at
 
 FLOOR = "floor"
 BLPOP = "raw-blpop"
@@ -51,7 +49,4 @@ _PLACES = {
 def opener(name: str) -> Open:
     """Return what opens a peer; only the module of that peer is imported."""
     module, attribute = _PLACES[name]
-    found: Open = getattr(
-        import_module(f"benchmarks.redis.adapters.{module}"), attribute
-    )
-    return found
+    return peer_at(f"redis.adapters.{module}", attribute)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from benchmarks.harness.lock import Open
+from benchmarks.harness.lock import Open, peer_at
 
 FLOOR = "PostgreSQL floor"
 PSYCOPG = "PostgreSQL floor by psycopg"
@@ -57,5 +55,4 @@ _PLACES = {
 def opener(name: str) -> Open:
     """Return what opens a peer; only the module of that peer is imported."""
     module, attribute = _PLACES[name]
-    found: Open = getattr(import_module(f"benchmarks.{module}"), attribute)
-    return found
+    return peer_at(module, attribute)

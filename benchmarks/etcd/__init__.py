@@ -1,0 +1,1 @@
+"""Benchmarks on etcd, beside locks of another client and of ZooKeeper."""

@@ -1,0 +1,25 @@
+"""The figures of growth are of what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import growth
+
+pytestmark = pytest.mark.slow
+
+
+def test_ten_of_each(tmp_path: Path) -> None:
+    file = tmp_path / "growth.json"
+    file.write_text(json.dumps({"other": {}}))
+    more = ["--curves", "held", "tasks", "--limit", "10", "--seconds", "0.5"]
+    assert growth.main(["sqlite", *more, "--json", str(file)]) == 0
+    found = json.loads(file.read_text("utf-8"))
+    assert list(found) == ["other", "sqlite"]
+    held, tasks = found["sqlite"]["points"]
+    assert (held["number"], held["lost"]) == (10, 0)
+    assert tasks["turns"] > 0
+    assert min(held["cycle"], tasks["cycle"]) > 0
