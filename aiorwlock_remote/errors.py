@@ -28,7 +28,7 @@ a web handler would usually answer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 __all__ = [
     "AcquireUncertain",
@@ -74,6 +74,17 @@ class LockError(Exception):
     """Root of all errors that this library raises."""
 
     status_hint: ClassVar[int] = 500
+
+    if not TYPE_CHECKING:  # checkers know that of Exception, a variable
+
+        @property
+        def args(self) -> tuple[Any, ...]:
+            """The values of the positional fields.
+
+            Celery stores an error as its class and ``args``, and makes it anew of them.
+            """
+            given = (field.name for field in fields(self) if not field.kw_only)
+            return tuple(getattr(self, name) for name in given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {field.name: getattr(self, field.name) for field in fields(self)}

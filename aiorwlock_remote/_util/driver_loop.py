@@ -8,9 +8,11 @@ its own. Cancelling a caller does not cancel tasks spawned in it.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -73,7 +75,7 @@ class UncancelledStart(Coroutine[Any, Any, None]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
-        self._begun = False
+        self._begun = self._ended = False
         self._awaited: object = None
 
     def begin(self) -> bool:
@@ -82,10 +84,12 @@ class UncancelledStart(Coroutine[Any, Any, None]):
         try:
             self._awaited = self._coroutine.send(None)
         except StopIteration:
-            return False
-        return True
+            self._ended = True
+        return not self._ended
 
     def send(self, value: Any) -> Any:  # noqa: ANN401 - what a loop sends and awaits
+        if self._ended:
+            raise StopIteration
         # The loop's first ``send`` gets what the coroutine already waits for. All later
         # ones are the coroutine's own.
         self.send = self._coroutine.send  # type: ignore[method-assign,assignment]
@@ -95,6 +99,8 @@ class UncancelledStart(Coroutine[Any, Any, None]):
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:  # noqa: ANN401 - as above
+        if self._ended:
+            raise StopIteration
         if not self._begun:
             self._begun = True
             self._coroutine.send(None)
@@ -106,6 +112,25 @@ class UncancelledStart(Coroutine[Any, Any, None]):
 
     def __await__(self) -> Any:  # noqa: ANN401 - as above
         return self._coroutine.__await__()
+
+
+def begin_task(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Return a task of the running loop that has run up to its first ``await``.
+
+    Called outside of any task. The coroutine must not raise before that ``await``.
+    """
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    begun, context = UncancelledStart(coroutine), copy_context()
+    task = loop.create_task(begun, context=context)
+    # Else neither ``asyncio.current_task`` nor anyio's scopes would know the task.
+    asyncio._enter_task(loop, task)  # noqa: SLF001 - documented: "Extending" asyncio
+    try:
+        context.run(begun.begin)
+    finally:
+        asyncio._leave_task(loop, task)  # noqa: SLF001 - as above
+    return task
 
 
 class SameLoop(DriverLoop):
@@ -226,9 +251,14 @@ class BackgroundLoop:
 
     After ``end``, functions passed to ``spawn`` are dropped without an error. Raises
     ``BackendUnavailable`` or ``Unsupported`` if no thread can be started.
+
+    Args:
+        name: of the thread, for debuggers.
+        on_wake: called in the loop soon after ``wake``; one call may serve several.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_wake: Callable[[], object] | None = None) -> None:
+        self._on_wake = on_wake
         self._last: Callable[[], object] | None = None
         self._at_exit = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -247,6 +277,16 @@ class BackgroundLoop:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed
+            return
+
+    def wake(self) -> None:
+        """Call ``on_wake`` in the loop soon; callable from any thread.
+
+        Cheaper than ``call_soon``, which makes a handle and copies a context.
+        """
+        try:
+            self._waker.send(b"\0")
+        except OSError:  # full: the loop will wake anyway; closed: the loop has ended
             return
 
     def is_alive(self) -> bool:
@@ -282,6 +322,8 @@ class BackgroundLoop:
         # thread that makes them.
         try:
             self._loop = _Loop()
+            if self._on_wake is not None:
+                self._listen()
         except BaseException as exc:  # noqa: BLE001 - raised in the other thread
             made.put(exc)
             return
@@ -292,9 +334,25 @@ class BackgroundLoop:
         finally:
             self._loop.run_until_complete(self._clear())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            if self._on_wake is not None:
+                self._loop.remove_reader(self._woken)
+                self._woken.close()
+                self._waker.close()
             self._loop.close()
             if not self._at_exit:
                 destroy_hub()
+
+    def _listen(self) -> None:
+        self._woken, self._waker = socket.socketpair()
+        self._woken.settimeout(0)
+        self._waker.settimeout(0)
+        self._loop.add_reader(self._woken, self._was_woken)
+
+    def _was_woken(self) -> None:
+        # What does not fit wakes the loop once more.
+        self._woken.recv(4096)
+        assert self._on_wake is not None
+        self._on_wake()
 
     async def _clear(self) -> None:
         # A connection that is half open cannot be cut off, so its task gets time first.
@@ -350,13 +408,18 @@ def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
     return SameLoop(home)
 
 
-def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
+def submit(
+    side: DriverLoop, function: Callable[[], Awaitable[T]], *, at_once: bool = False
+) -> Pending[T]:
     """Run ``function()`` in the loop ``side``; return its result as a ``Pending``.
 
     Cancelling a task that awaits the ``Pending`` does not cancel the function.
+    ``at_once``: up to its first ``await`` the function may run before this returns, and
+    then in no task (``DriverLoop.begin``).
     """
     pending: Pending[T] = Pending()
-    side.spawn(partial(settle, side, pending, function))
+    begin = side.begin if at_once else side.spawn
+    begin(partial(settle, side, pending, function))
     return pending
 
 

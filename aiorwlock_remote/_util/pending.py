@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
@@ -52,8 +53,10 @@ class Pending(Generic[T]):
             self._callbacks = None
             for callback in callbacks:
                 callback(self)
-        if self._future is not None:
-            _wake(self._future)
+        future = self._future
+        # A cancelled task has cancelled its future; a result would raise here.
+        if future is not None and not future.done():
+            future.set_result(None)
 
     def set_exception(self, error: BaseException) -> None:
         assert not self._done, "a Pending is resolved once"
@@ -94,7 +97,7 @@ class Pending(Generic[T]):
                 if self._future is None:
                     self._future = future
                 else:
-                    self.add_done_callback(lambda _: _wake(future))
+                    self.add_done_callback(partial(_wake, future))
                 yield from future
         if self.error is not None:
             raise self.error
@@ -175,8 +178,7 @@ def gather_pending(
     return map_pending(last, lambda _: change([each.result() for each in pendings]))
 
 
-def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there
-    # A cancelled task has cancelled its future; a result would raise here.
+def _wake(future: Any, _: Pending[Any]) -> None:  # noqa: ANN401 - asyncio's, not always there
     if not future.done():
         future.set_result(None)
 

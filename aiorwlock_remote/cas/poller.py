@@ -140,6 +140,14 @@ class StatePoller:
             self._look(resource, watch)
         return True
 
+    def look_within(self, resource: Resource, seconds: float) -> None:
+        """Read the resource in so many seconds, if not before, if it is watched."""
+        watch = self._watched.get(resource)
+        if watch is not None and watch.due is not None:
+            watch.due = min(watch.due, self._clock.now() + seconds)
+            if self._changed is not None:
+                self._changed.set()
+
     def look_at_all(self) -> None:
         """Read all resources at once: hints may have been lost."""
         for resource, watch in self._watched.items():

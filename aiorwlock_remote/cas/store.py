@@ -44,7 +44,8 @@ class CasLockStore(StoreBase):
     A subclass overrides ``stored``, and ``aclose`` to close its connections. It may
     override ``renewer``, ``stepper``, ``snapshot``, ``shown_by``, and ``watch`` if its
     store notifies: then it calls ``poller.look_now`` for the resource that has changed,
-    and sets ``poller.hints_come`` as long as no notification can be lost.
+    ``arrived`` if only its queue has, and sets ``poller.hints_come`` as long as no
+    notification can be lost.
 
     Attributes:
         cas: Sends the requests of the event loop.
@@ -276,16 +277,26 @@ class CasLockStore(StoreBase):
         if not (isinstance(kind, str) and isinstance(number, int)):
             return
         resource = resource_from_row(kind, number)
-        if self.poller.look_now(resource):
-            return
-        # Another process has joined the queue of what this one holds. If the release
-        # did not start from the present state, its first swap would be refused, while
-        # others wait (test_wake_channel.py: test_a_release_is_not_refused).
+        if not self.poller.look_now(resource):
+            self.arrived(resource)
+
+    def arrived(self, resource: Resource, state: StoredState | None = None) -> None:
+        """Let a release of what this process holds start from the present state.
+
+        Another process has joined the queue: a release from the state before would be
+        refused, while others wait (test_wake_channel.py:
+        test_a_release_is_not_refused). ``state``: as a message has brought it; None: it
+        is read.
+        """
         known = self.steps.known(resource)
-        if known is None or known.seat is None or resource in self._read_for_arrival:
-            return
-        self._read_for_arrival.add(resource)
-        self.poller.read(resource).add_done_callback(partial(self._arrived, resource))
+        if known is None or known.seat is None:
+            return  # released since
+        if state is not None:
+            self.saw(resource, state)
+        elif resource not in self._read_for_arrival:
+            self._read_for_arrival.add(resource)
+            read = self.poller.read(resource)
+            read.add_done_callback(partial(self._arrived, resource))
 
     def _arrived(self, resource: Resource, read: Pending[StoredState]) -> None:
         self._read_for_arrival.discard(resource)

@@ -105,15 +105,19 @@ def board(
     from aiorwlock_remote.integrations.board.site import BoardSite  # noqa: PLC0415
 
     title = f"{parse(given)}  {resource_type or ''}".rstrip()
+    can = "sees all locks and CAN END THEM" if allow_break else "sees all locks"
     site = BoardSite(
         FileScanner(given, resource_type),
         title=title,
         every=every,
         allow_break=allow_break,
         hosts=(*hosts, host),
+        notice=f"No login of its own: anybody who can open this page {can}.",
     )
     with _listening(host, port) as listener:
-        _announce(listener, allow_break=allow_break)
+        _announce(listener, can)
+        if allow_break:
+            _log_breaks()
         return asyncio.run(_serve(site, listener))
 
 
@@ -129,12 +133,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _announce(listener: socket.socket, *, allow_break: bool) -> None:
+def _announce(listener: socket.socket, can: str) -> None:
     ip, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(ip)
     shown = f"[{ip}]" if address.version == 6 else ip
     print(plain(f"http://{shown}:{port}/"), flush=True)
-    can = "sees all locks and CAN END THEM" if allow_break else "sees all locks"
     if not address.is_loopback:
         print_message(
             f"WARNING: listening on {ip}, without a login: anybody who can connect to "
@@ -142,8 +145,6 @@ def _announce(listener: socket.socket, *, allow_break: bool) -> None:
         )
     else:
         print_message(f"no login: anybody on this machine {can}")
-    if allow_break:
-        _log_breaks()
 
 
 def _log_breaks() -> None:

@@ -32,7 +32,8 @@ Metrics (the label type is that of the resource, never its id):
   rwlock_store_held             grants that are held, by type and mode
   rwlock_store_waiting          tasks that wait, by type and mode
   rwlock_store_never_ending     grants that no lease ends, by type
-  rwlock_store_left_behind      holders that `rwlock stale` lists, by type
+  rwlock_store_left_behind      holders that look left behind and block others
+  rwlock_store_ran_out          leases that ran out unnoticed, and block nobody
   rwlock_store_oldest_held_seconds   age of the oldest grant, by type
   rwlock_store_longest_wait_seconds  the longest wait, by type
 There is no authentication: let --listen be an address that only Prometheus reaches.

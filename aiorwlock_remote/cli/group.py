@@ -37,16 +37,18 @@ Exit codes:
    76  run: the lock was lost while the command ran
   126  run: the command cannot be executed
   127  run: the command was not found
-128+n  run: the command was ended by signal n; else run gives the command's own
+128+n  run: the command was ended by signal n; else its own exit code
        demo, watch, board, bench: ended by signal n
 
 \b
 Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
   sqlite:////absolute/path.db     the processes of one host, no server needed
-  file:///absolute/directory      the same, and shell scripts
-  redis://user:password@host/0    many hosts; unix:///path.sock, rediss:// with TLS,
-                                  redis+cluster://h1,h2 and redis+sentinel://h1,h2/name
-                                  (rediss+… with TLS); valkey… means the same
+  file:///absolute/directory      the same, and shell scripts; with shared=yes
+                                  the hosts that mount it
+  redis://user:password@host/0    many hosts; rediss:// with TLS;
+                                  redis+cluster://h1,h2 and
+                                  redis+sentinel://h1,h2/name (also rediss+…);
+                                  unix:///path.sock; valkey… means the same
   postgresql://user:pw@host/db    many hosts; see `rwlock schema postgresql`
   mariadb://user:pw@host/db       many hosts; see `rwlock schema mariadb`
   mysql://user:pw@host/db         many hosts; see `rwlock schema mysql`

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiorwlock_remote.cli.exit_codes import REFUSED, SIGNAL, USAGE
 from aiorwlock_remote.cli.streams import discard_stdout, null_stream
+from aiorwlock_remote.core.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     # The library's log events are meant for programs. Without a handler Python would
     # print warnings among them to stderr, where commands print one line of their own.
-    logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
+    log, bad_records = logging.getLogger("aiorwlock_remote"), _BadRecords()
+    log.addHandler(bad_records)
     try:
         return _flushed(_run(list(sys.argv[1:] if argv is None else argv)))
     except KeyboardInterrupt:  # Ctrl-C before a command handles signals itself
@@ -37,6 +39,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `rwlock ls | head`
         discard_stdout()
         return 0
+    finally:
+        log.removeHandler(bad_records)
+
+
+class _BadRecords(logging.Handler):
+    """Prints which records cannot be read, and so are in no list: each once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.msg.startswith("bad_record "):
+            return
+        fields = vars(record)
+        name = fields.get("resource") or fields.get("file")
+        text = plain(f"rwlock: cannot be read: {name}: {fields['error']}")
+        if text not in self._printed:
+            self._printed.add(text)
+            print(text, file=sys.stderr)
 
 
 def _flushed(code: int) -> int:

@@ -8,7 +8,7 @@ import os
 from contextlib import aclosing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import anyio
 import click
@@ -53,6 +53,29 @@ class FloatRange(click.FloatRange):
         return number
 
 
+class Seconds(click.ParamType[float]):
+    """A time in seconds, or in the unit that it names: ``90``, ``15m``, ``1d``."""
+
+    name = "seconds"
+    _UNITS: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+    def convert(
+        self,
+        value: str | float,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        if isinstance(value, float):  # a default
+            return value
+        text = str(value)
+        unit = self._UNITS.get(text[-1:])
+        try:
+            return float(text) if unit is None else float(text[:-1]) * unit
+        except ValueError:
+            hint = "a time is a number of seconds, or has a unit: 90, 15m, 6h, 1d"
+            self.fail(f"{value!r} is no time; {hint}.", param, ctx)
+
+
 class Utf8Text(click.ParamType[str]):
     """A text whose bytes are UTF-8, whatever encoding the locale says.
 
@@ -73,15 +96,18 @@ class Utf8Text(click.ParamType[str]):
             return value
 
 
+SECONDS = Seconds()
+
+
 def number_option(
     name: str,
     text: str,
     default: float | None = None,
     *,
     metavar: str = "S",
-    kind: click.IntRange | click.FloatRange | type[float] = float,
+    kind: click.IntRange | click.FloatRange | Seconds = SECONDS,
 ) -> Callable[[F], F]:
-    """Return a decorator of commands: adds an option that takes a number, as S seconds.
+    """Return a decorator of commands: adds an option that takes a number, or S seconds.
 
     ``text``: for the help, which also shows the ``default`` unless that is None.
     """

@@ -177,6 +177,11 @@ class LockedCommand:
 
     async def main(self) -> int:
         url, target = store_url(self.url), check_whole(self.target)
+        # Before the mark: it would keep the machines that have the command from running
+        # it (test_a_machine_without_the_command).
+        if self.once is not None and shutil.which(self.command[0]) is None:
+            print_message(f"{self.command[0]}: not found, or not executable")
+            return exit_codes.NOT_FOUND
         reason = _name_of(self.command[0]) if self.reason is None else self.reason
         # connect() is entered inside the scope that a signal cancels, and has to be
         # left after that scope: hence the stack.
@@ -428,12 +433,17 @@ def _command(
 )
 @number_option("--grace", "Seconds from SIGTERM to SIGKILL when the lock is lost.", 5.0)
 @number_option(
-    "--once-per", "Run at most once in S seconds, on one of all machines. 86400: a day."
+    "--once-per", "Run at most once in S seconds, on one of all machines. 1d: a day."
 )
 @number_option(
     "--at-least",
     "Keep others from running the command for S seconds from its start, also if it is "
     "short, or fails, or this process dies.",
+)
+@number_option(
+    "--at-most",
+    "With --once-per: if this process or its host dies, the command may be run again "
+    "after S seconds. A live one goes on.",
 )
 @click.option(
     "--retry",
@@ -451,6 +461,7 @@ def run(
     *,
     once_per: float | None,
     at_least: float | None,
+    at_most: float | None,
     retry: bool,
     **options: Any,  # noqa: ANN401 - the options above, by name
 ) -> int:
@@ -484,16 +495,18 @@ def run(
     after --grace seconds, SIGKILL. If rwlock itself is killed with SIGKILL, the command
     runs on without a lock once the lease has run out; then only the fence protects.
 
+    All times are seconds, or have a unit: 90, 15m, 6h, 1d.
+
     With --once-per the command runs at most once in so many seconds, on one of all
     machines; the others exit with 0, and print nothing (--conflict-exit-code is another
     code). A run counts from its start, by the store's clock, and also if it failed,
     unless --retry is given; the next one may come a tenth early. `rwlock ls` shows the
     mark, TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is
-    given; its --lease is a third of the period, so that it survives an outage of the
-    store.
+    given; its --lease is --at-most, or a third of the period, so that it survives an
+    outage of the store.
 
     \b
-        0 3 * * *  rwlock run --once-per 86400 job/report -- ./report.sh
+        0 3 * * *  rwlock run --once-per 1d job/report -- ./report.sh
 
     The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
     127 if the command cannot be run, 128 + n if signal n ended it.
@@ -503,10 +516,11 @@ def run(
     _check_semaphore(ctx, options, once=once_only)
     once = None
     if once_only:
-        once = _once(once_per, at_least, retry=retry)
+        given: OnceArgs = {"period": once_per, "at_most": at_most, "retry": retry}
+        once = once_terms({**given, "at_least": at_least or 0.0})
         _adapt_options(ctx, options, once)
-    elif retry:
-        raise ConfigurationError(what="--retry is for --once-per")
+    elif retry or at_most is not None:
+        raise ConfigurationError(what="--retry and --at-most are for --once-per")
     # The receiver blocks its signals before the event loop starts any thread.
     job = LockedCommand(signals=SignalReceiver(), once=once, **options)
     return asyncio.run(job.main())
@@ -523,11 +537,6 @@ def _check_semaphore(
             what="--limit is for a semaphore",
             hint="--read, --write, --once-per and --at-least are for a lock",
         )
-
-
-def _once(per: float | None, at_least: float | None, *, retry: bool) -> OnceTerms:
-    given: OnceArgs = {"period": per, "retry": retry, "at_least": at_least or 0.0}
-    return once_terms(given)
 
 
 def _adapt_options(

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from aiorwlock_remote import Closed, LockError, LockInfo, Locks
 from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.locks.info import left_behind
 
 _PREFIX = "rwlock_store_"
 MAX_TYPES = 200
@@ -30,6 +31,7 @@ class TypeFigures:
     waiting: Counter[ModeName] = field(default_factory=Counter[ModeName])
     never_ending: int = 0
     left_behind: int = 0
+    ran_out: int = 0
     oldest_held: float | None = None
     longest_wait: float | None = None
 
@@ -39,15 +41,14 @@ class TypeFigures:
             if holder.expires_in is None:
                 self.never_ending += 1
             elif holder.expires_in <= 0:
-                continue  # the grant ran out, and blocks nobody
+                self.ran_out += 1
+                continue  # it blocks nobody
             self.held[holder.mode] += 1
             self.oldest_held = max(self.oldest_held or 0.0, holder.age)
+        self.left_behind += len(left_behind(seen))
         for queued in seen.queue:
             self.waiting[queued.mode] += queued.waiting
             self.longest_wait = max(self.longest_wait or 0.0, queued.age)
-        stale = seen.stale()
-        if stale is not None:
-            self.left_behind += len(stale.holders)
 
 
 @dataclass
@@ -179,7 +180,8 @@ _BY_TYPE = {
     "never_ending": (
         "Grants that no lease ends, as of programs that do not use this library."
     ),
-    "left_behind": "Holders that look left behind, as rwlock stale lists them.",
+    "left_behind": "Holders that look left behind and block others.",
+    "ran_out": "Leases that ran out unnoticed so far, and block nobody.",
     "oldest_held_seconds": "Age of the oldest grant that is held.",
     "longest_wait_seconds": (
         "How long the process has waited that has waited longest."

@@ -24,6 +24,8 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord, LossReason
 
 VERSION = 1
+UPGRADE = "upgrade aiorwlock-remote in every process that uses the store"
+"""The hint of a record of another version, in every form that a store has."""
 
 MAX_DEPTH = 50
 """Levels of lists and objects in a field that a newer version has added."""
@@ -94,7 +96,7 @@ def load(data: object) -> Doorman:
         if not isinstance(data, dict) or fields["v"] != VERSION:
             raise BadRecord(
                 what="the stored record is of an unknown version",
-                hint="upgrade aiorwlock-remote in every process that uses the store",
+                hint=UPGRADE,
             )
         idle = fields.get("upgrader") is None
         grants = _grants(fields)

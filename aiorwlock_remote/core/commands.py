@@ -19,6 +19,8 @@ from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
+# On Python 3.11 reading a member from its class takes as long as a function call.
+_WRITE, _PERMIT = Mode.WRITE, Mode.PERMIT
 # Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s.
 ENTRY_TTL = 4_500_000
 # Microseconds for which a free resource is reserved for the head of the queue.
@@ -115,16 +117,16 @@ class Acquire:
     def __post_init__(self) -> None:
         if not self.claims:
             raise IllegalCommand("an acquire needs a claim")
-        if self.mode is Mode.WRITE and len(self.claims) > 1:
-            raise IllegalCommand("an acquire for writing has one claim")
         if len(self.claims) > 1:
+            if self.mode is _WRITE:
+                raise IllegalCommand("an acquire for writing has one claim")
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("two claims have one ticket")
         pushes = self.push or self.confirms or self.following is not None
-        if pushes and self.mode is not Mode.WRITE:
+        if pushes and self.mode is not _WRITE:
             raise IllegalCommand("only a writer's grant can be pushed")
-        if (self.limit > 0) is not (self.mode is Mode.PERMIT) or self.limit < 0:
+        if (self.limit > 0) is not (self.mode is _PERMIT) or self.limit < 0:
             raise IllegalCommand("a permit has a limit from 1 up, a lock has none")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")

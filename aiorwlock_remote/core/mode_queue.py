@@ -58,7 +58,6 @@ from aiorwlock_remote.core.timing import (
     next_poll,
     poll_stretch,
 )
-from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
 MAX_CLAIMS_PER_ACQUIRE = 500
@@ -82,7 +81,8 @@ class Waiter:
         sent_at: Local monotonic time (s) from which the lease of the grant counts: when
             its request was sent. If the grant came from an earlier request, whose reply
             was lost, a time no later than that grant.
-        last_reply: What the store replied last while the task waited; None if nothing.
+        replied: Whether the store has replied while the task waited, or has its entry:
+            then an outage does not turn the task away.
         until: Local monotonic time (s) until which a request that failed without effect
             is repeated for a task that has no queue entry yet.
         unheard: If the task joined while a request was under way, how many replies the
@@ -100,7 +100,7 @@ class Waiter:
     max_waiters: int | None = None
     grant: Grant | None = None
     sent_at: float = 0.0
-    last_reply: Waiting | None = None
+    replied: bool = False
     until: float = -math.inf
     unheard: int = -1
     margin: float = MIN_MARGIN
@@ -203,6 +203,8 @@ class ModeQueue:
         self._asked: tuple[Waiter, ...] = ()
         self._following: Waiter | None = None
         self._woken = False
+        # The acquire that ``pushed`` will need, made ahead: see ``confirmation``.
+        self._confirmation: Acquire | None = None
         # The tasks whose tickets the store may know from earlier requests.
         self._unsure: set[Waiter] = set()
         # What the newest reply said of the store's clock.
@@ -278,10 +280,10 @@ class ModeQueue:
         self.waiters.append(waiter)
         waiter.behind = self._barred
         if self._entry is PLACED and self._request is IDLE:
-            # The entry in the store is already the new task's, too. Without a last
-            # reply an outage would turn the task away, while those before it wait on
+            # The entry in the store is already the new task's, too. Otherwise an outage
+            # would turn the task away, while those before it wait on
             # (test_a_task_that_joins_an_entry_waits_through_an_outage).
-            waiter.last_reply = self._describe_last_answer()
+            waiter.replied = True
             return None
         waiter.unheard = self._answers
         if hold and self._request is IDLE:
@@ -341,9 +343,38 @@ class ModeQueue:
             return None
         return self._acquire(ASK)
 
+    def confirmation(self) -> Acquire | None:
+        """Return the acquire that will confirm the grant if a message lets the only
+        task in; None if several tasks wait, or if no message is waited for.
+
+        ``pushed`` returns the same object, unless a task joins first or another request
+        is sent: so that it can be made ready to be sent while the task waits.
+        """
+        self._confirmation = None
+        if self._expects_message and len(self.waiters) == 1:
+            first = self.waiters[0]
+            self._confirmation = self._request_for(first, (first.claim,), confirms=True)
+        return self._confirmation
+
+    def _ready_confirmation(self) -> Acquire | None:
+        ready = self._confirmation
+        fits = (
+            ready is not None
+            and len(self.waiters) == 1
+            and ready.claims[0] is self.waiters[0].claim
+        )
+        return ready if fits else None
+
+    @property
+    def _expects_message(self) -> bool:
+        return self._pushes and self.watching and self._request is IDLE
+
     def _acquire(self, event: Event) -> Acquire:
         self._move(event)
         first = self.waiters[0]
+        if event is CONFIRM and (ready := self._ready_confirmation()) is not None:
+            self._asked, self.due, self._woken = (first,), None, False
+            return ready
         if self.mode is _WRITE or len(self.waiters) == 1:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
@@ -358,6 +389,16 @@ class ModeQueue:
             self._following = self.waiters[1]
             following = self._following.claim
         self.due, self._woken = None, False
+        return self._request_for(first, claims, more, following, event is CONFIRM)
+
+    def _request_for(
+        self,
+        first: Waiter,
+        claims: tuple[Claim, ...],
+        more: int = 0,
+        following: Claim | None = None,
+        confirms: bool = False,  # noqa: FBT001, FBT002 - positional: the hot path
+    ) -> Acquire:
         return Acquire(
             claims,
             self.mode,
@@ -372,7 +413,7 @@ class ModeQueue:
             push=self._pushes,
             following=following,
             limit=first.limit,
-            confirms=event is CONFIRM,
+            confirms=confirms,
         )
 
     def _alike(self, first: Waiter) -> tuple[Waiter, ...]:
@@ -394,7 +435,7 @@ class ModeQueue:
         before the task uses the grant.
         """
         # A request under way finds the grant, too: its reply decides.
-        if not (self._pushes and self.watching) or self._request is not IDLE:
+        if not self._expects_message:
             return None
         first = self.waiters[0]
         ends = self._believed_until(first, message, now)
@@ -403,8 +444,11 @@ class ModeQueue:
         acquire = self._acquire(CONFIRM)
         self.waiters.popleft()
         self._unsure.discard(first)
-        grant = first.claim.grant(self.mode, message.fence, message.since)
-        first.grant = replace(grant, expires=message.expires)
+        claim = first.claim
+        first.grant = Grant(
+            *(claim.ticket, self.mode, message.fence, message.since, message.expires),
+            *(claim.who, claim.lock_delay),
+        )
         first.sent_at, first.ends = now, ends
         return Effects(served=(first,), send=acquire)
 
@@ -439,7 +483,7 @@ class ModeQueue:
         elif isinstance(answer, Waiting):
             self._last_answer = answer
             for waiter in self.waiters:
-                waiter.last_reply = answer
+                waiter.replied = True
             wait = answer.retry_after
         elif isinstance(answer, NotHeld):
             # The confirmation put no task into the queue, and the entry has no ticket:
@@ -468,7 +512,7 @@ class ModeQueue:
         again = now + back_off(self._failures, random)
         turned_away: list[Waiter] = []
         for waiter in asked:
-            stays = waiter.last_reply is not None or (repeat and again < waiter.until)
+            stays = waiter.replied or (repeat and again < waiter.until)
             if not stays and self._remove(waiter):
                 turned_away.append(waiter)
         effects = Effects(turned_away=tuple(turned_away))
@@ -489,17 +533,20 @@ class ModeQueue:
         # Without a reply nothing is known of the store's clock.
         if self._store_time is None or not message.proves(first.ticket):
             return None
-        known = [self._store_time]
+        ends, late = self._store_time.bounds(message, now)
         if message.seen is not None:
-            known.append(message.seen)
-        if not all(each.believes(message, now, first.margin) for each in known):
+            seen_ends, seen_late = message.seen.bounds(message, now)
+            ends, late = min(ends, seen_ends), min(late, seen_late)
+        ends -= first.margin
+        # A message of a later time than the clock can show: that clock was set forward,
+        # or is another server's, so that nothing is known about the end either.
+        if late < 0 or now >= ends:
             return None
-        ends = min(each.before(message.expires) for each in known) - first.margin
         window = (message.expires - message.since) / MICROS
         needed = max(
             MIN_SHARE_LEFT * window,
             MIN_ROUND_TRIPS_LEFT * self._delays.longest,
-            MIN_DELAYS_LEFT * min(each.since(message.since, now) for each in known),
+            MIN_DELAYS_LEFT * late,
         )
         return ends if ends - now >= needed else None
 
@@ -541,9 +588,9 @@ class ModeQueue:
         # Those who joined meanwhile, the last ones, have the entry, too, and keep it
         # during an outage.
         for waiter in reversed(self.waiters):
-            if waiter.last_reply is not None:
+            if waiter.replied:
                 break
-            waiter.last_reply = self._describe_last_answer()
+            waiter.replied = True
 
     def _granted(
         self, asked: tuple[Waiter, ...], answer: Granted, sent_at: float
@@ -618,7 +665,7 @@ class ModeQueue:
         # What was said to them is no answer to a task that joins later, and their
         # place in the queue is not its: its entry is asked for with its usual life
         # (test_asking_alone.py).
-        self.due = self._last_answer = None
+        self.due = self._last_answer = self._confirmation = None
         self._stretch = 1.0
         self._move(EMPTIED)
         return given_back

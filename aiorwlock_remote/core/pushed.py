@@ -138,29 +138,18 @@ class StoreTime:
     now: int
     sent_at: float
 
-    def latest(self, local: float) -> int:
-        """Return the latest time that the store's clock can show at a local time."""
-        return self.now + round((local - self.sent_at) * (1 + MAX_DRIFT) * MICROS)
+    def bounds(self, pushed: PushedGrant, local: float) -> tuple[float, float]:
+        """Return until when a pushed grant lasts, and how late its message is, at a
+        local time, both in seconds.
 
-    def since(self, store: int, local: float) -> float:
-        """Return how many seconds before a local time it was ``store``, at most."""
-        return max(0.0, (self.latest(local) - store) / MICROS)
-
-    def before(self, store: int) -> float:
-        """Return a local time at which the store's clock has not reached ``store``."""
-        return self.sent_at + (store - self.now) / MICROS / (1 + MAX_DRIFT)
-
-    def believes(self, pushed: PushedGrant, local: float, margin: float) -> bool:
-        """Return whether a client may enter by this message at a local time.
-
-        ``margin``: how many seconds before its end a client gives up a grant. A message
-        of a later time than the clock can show is refused: that clock was set forward,
-        or is another server's, so that nothing is known about the end either.
+        The first is a local time at which the store's clock has not reached the grant's
+        end. The second is how long ago the grant was made, at most; below 0: the
+        store's clock cannot show that time yet, so it is another clock.
         """
-        return (
-            pushed.since <= self.latest(local)
-            and local < self.before(pushed.expires) - margin
-        )
+        elapsed = (local - self.sent_at) * (1 + MAX_DRIFT) * MICROS
+        late = (self.now + round(elapsed) - pushed.since) / MICROS
+        rest = (pushed.expires - self.now) / MICROS / (1 + MAX_DRIFT)
+        return self.sent_at + rest, late
 
 
 class ReplyDelays:
@@ -180,4 +169,5 @@ class ReplyDelays:
 
     def note(self, seconds: float) -> None:
         """Note how long a reply took, from the sending of its request."""
-        self.longest = max(seconds, FADING * self.longest)
+        faded = FADING * self.longest
+        self.longest = max(faded, seconds)

@@ -30,12 +30,8 @@ from aiorwlock_remote.integrations._http import (
 from aiorwlock_remote.locks.client import Locks, default_lease
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.outage import may_pass
+from aiorwlock_remote.recipes.outage import MAX_CONNECT_PAUSE, may_pass
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-
-MAX_PAUSE = 5.0
-"""Longest pause, in seconds, between two attempts to connect while the store is down.
-"""
 
 HEALTH_TIMEOUT = 2.0
 """Seconds for which a health check waits for the store."""
@@ -56,7 +52,7 @@ def on_stop_signal(function: Callable[[], object]) -> Iterator[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)
         # Without a handler of the server's, the signal ends the process as it always
-        # did (test_a_signal_that_nobody_handles_ends_the_process).
+        # did (test_the_handlers_of_signals_are_as_before).
         if callable(before):
             handler = partial(_then, partial(loop.call_soon, function), before)
             signal.signal(number, handler)
@@ -280,7 +276,7 @@ class AppLocks:
     async def _connect_later(self) -> None:
         attempt = 0
         while self._locks is None:
-            await anyio.sleep(back_off(attempt, random(), longest=MAX_PAUSE))
+            await anyio.sleep(back_off(attempt, random(), longest=MAX_CONNECT_PAUSE))
             attempt += 1
             try:
                 self._locks = await self._connecting.__aenter__()

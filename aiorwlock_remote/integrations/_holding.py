@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TypeVar, final
 
 import anyio
 
 from aiorwlock_remote._util.exc_info import ExcInfo
-from aiorwlock_remote.errors import Closed, LockError
-from aiorwlock_remote.integrations._http import SeenHolds
+from aiorwlock_remote.errors import BackendError, Closed, LockError
+from aiorwlock_remote.integrations._http import SeenHolds, note_release
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.session import HeldState
@@ -70,7 +71,8 @@ class Holding:
         state, self._failed = state_of(self._held), exc_info[0] is not None
         if self._holds is None:
             self._count()
-            await state.exit(*exc_info)
+            with self._releasing():
+                await state.exit(*exc_info)
             return
         try:
             await state.exit(*exc_info, keep=True)
@@ -96,7 +98,8 @@ class Holding:
         ``quietly``: if the block failed, too, do not wait and raise nothing.
         """
         self._count()
-        await self.state.leave(quietly=quietly and self._failed)
+        with self._releasing():
+            await self.state.leave(quietly=quietly and self._failed)
 
     def give_back(self) -> None:
         """Release the lock without waiting for the store, and raise nothing."""
@@ -110,6 +113,16 @@ class Holding:
 
     def unwatch(self, scope: anyio.CancelScope) -> None:
         self.state.unwatch(scope)
+
+    @contextmanager
+    def _releasing(self) -> Generator[None, None, None]:
+        assert self._held is not None
+        try:
+            yield
+        except BackendError as exc:
+            if not self._failed:
+                note_release(exc, self._held.resource)
+            raise
 
     def _end_now(self) -> None:
         self._count()

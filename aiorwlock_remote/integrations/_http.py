@@ -430,6 +430,11 @@ class JsonAnswer:
     content_type: str = PROBLEM
 
 
+def note_release(error: BackendError, resource: str) -> None:
+    """Note that the store failed behind a handler that was done, for the log."""
+    error.add_note(f"the handler was done, and the release of {resource} unanswered")
+
+
 HEALTHY = JsonAnswer(200, {}, {"status": "ok"}, "application/json")
 """The answer to a readiness probe if the store has answered."""
 
@@ -459,6 +464,8 @@ def answer(
         told: dict[str, Any] = {"error": str(error), "retry_after": seconds}
         if where := getattr(error, "resource", ""):
             told["resource"] = where
+        if notes := getattr(error, "__notes__", None):
+            told["note"] = "; ".join(notes)
         event = "refused" if refused else "unavailable"
         log_event(log, event, logging.INFO if refused else level, **told)
     # RFC 9457: a problem about which its status says everything.

@@ -251,7 +251,7 @@ class _LocksPlugin(InitPluginProtocol):
             with on_stop_signal(app_locks.stop_waiting):
                 async with app_locks.running():
                     # Here, so that it is behind the hooks of all plugins: one of them
-                    # may commit (test_a_commit_in_a_hook).
+                    # may commit (test_a_loss_before_the_commit_is_no_success).
                     if _begin not in app.before_send:
                         app.before_send.append(_begin)
                     yield

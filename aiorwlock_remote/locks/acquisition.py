@@ -5,16 +5,18 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, final
 
 from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.names import resource_under_prefix
-from aiorwlock_remote.errors import ConfigurationError, NotOwner
+from aiorwlock_remote.errors import ConfigurationError, LockTimeout, NotOwner
 from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import HeldState, Session
+from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.acquirer import Obtain, obtain_unless
 from aiorwlock_remote.runtime.lease import AcquireRequest
@@ -194,6 +196,24 @@ class Acquisition(BaseAcquisition[Held]):
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
 
 
+@contextmanager
+def one_timeout(
+    clock: Clock, timeout: float | None
+) -> Generator[Callable[[], float | None], None, None]:
+    """Let several locks be acquired within one ``timeout``, in seconds.
+
+    Yield a function that returns how much of the time is left; None if there is no
+    limit. A ``LockTimeout`` of the block names the whole timeout, although each lock
+    waited for what was left.
+    """
+    until = None if timeout is None else clock.now() + timeout
+    try:
+        yield lambda: None if until is None else max(0.0, until - clock.now())
+    except LockTimeout as exc:
+        exc.timeout = timeout or 0.0
+        raise
+
+
 async def adopt(
     session: Session, options: Options, ticket: str, *, lease: float | None = None
 ) -> Held:
@@ -223,6 +243,8 @@ async def adopt(
         if found is None:
             raise NotOwner(resource=target.label, action="adopt")
         session.check()  # the ``Locks`` may have been closed meanwhile
-    state = HeldState(session, found, options, followers, owned_by_task=False)
+    state = HeldState(
+        session, found, options, followers, session.task(), owned_by_task=False
+    )
     state.shared = passed.shared
     return Held(state)

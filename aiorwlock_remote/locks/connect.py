@@ -71,7 +71,8 @@ def connect(
         fence_memory: seconds after its last use for which a resource's last fence is
             kept, so that the next is greater.
         min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
-            else it is given back, and ``BackendUnavailable`` raised.
+            else it is given back, and ``BackendUnavailable`` raised. A renewal that
+            fewer have does not count.
         wake: (Cassandra, MariaDB, MySQL, Oracle) URL of a Redis or PostgreSQL server
             over which clients hint to each other that a lock may be free, so that
             waiters need not poll for that; also as ``?wake=`` in the URL. Nothing

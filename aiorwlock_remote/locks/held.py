@@ -24,7 +24,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.session import HeldState
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.lease import LeaseState
+from aiorwlock_remote.runtime.lease import HELD
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class BaseHeld:
     def __init__(self, state: HeldState) -> None:
         self._state = state
         self._lease = state.lease
-        state.shown_as(self)
+        state.session.admit(state, self)
 
     @property
     def resource(self) -> str:
@@ -78,7 +78,7 @@ class BaseHeld:
     @property
     def valid(self) -> bool:
         """Whether the grant is still held, so that ``check()`` would not raise."""
-        return not self._lease.expired() and self._lease.state is LeaseState.HELD
+        return not self._lease.expired() and self._lease.state is HELD
 
     def check(self) -> None:
         """Raise an error unless the grant is still held; no I/O.
@@ -158,7 +158,7 @@ class BaseHeld:
             return
         # Before the warning: recording it would make this object live again.
         rest = self._abandon()
-        if state.lease.state is LeaseState.HELD:
+        if state.lease.state is HELD:
             what = f"{self!r} was dropped without release; {rest}"
             warn(what, ResourceWarning, source=self)
 

@@ -77,6 +77,7 @@ class LockInfo:
     they have public holder names.
 
     Attributes:
+        resource_id: a text, also if the id is a number: 42 and "42" name one lock.
         fence: the last fencing number handed out.
         clock_set_back: seconds by which the store's clock was set back after the last
             change of the resource, else 0.0. Leases end later by that time.
@@ -129,6 +130,15 @@ class LockInfo:
             )
         )
         return replace(self, holders=left) if left else None
+
+
+def left_behind(seen: LockInfo) -> list[Holder]:
+    """Return the holders that look abandoned and block others; a lease that ran out
+    blocks none.
+    """
+    stale = seen.stale()
+    holders = () if stale is None else stale.holders
+    return [one for one in holders if one.expires_in is None or one.expires_in > 0]
 
 
 def lock_info(snapshot: Snapshot) -> LockInfo:

@@ -25,7 +25,7 @@ from aiorwlock_remote.locks.decorators import (
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
-from aiorwlock_remote.locks.session import HeldState, Session
+from aiorwlock_remote.locks.session import HeldState, Session, TaskRef
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
@@ -86,7 +86,7 @@ class _Lock:
         self._resource = resource
         self._options = options
         self._request = self._ask(options)
-        self._entered: dict[Any, list[Held]] = {}
+        self._entered: dict[TaskRef, list[Held]] = {}
 
     @property
     def resource(self) -> str:
@@ -180,16 +180,17 @@ class _Lock:
         return hold_during_calls(enter, function)
 
     async def __aenter__(self) -> Held:
-        session = self._session
-        state = await session.acquire(self._request, self._options, owned_by_task=True)
+        state = await self._session.acquire(
+            self._request, self._options, owned_by_task=True
+        )
         held = Held(state)
         state.enter()
         # By task: one lock may be entered by several tasks at the same time (readers).
-        self._entered.setdefault(session.loop.current_task(), []).append(held)
+        self._entered.setdefault(state.task, []).append(held)
         return held
 
     async def __aexit__(self, *exc_info: *ExcInfo) -> None:
-        task = self._session.loop.current_task()
+        task = self._session.task()
         mine = self._entered.get(task)
         if not mine:
             raise NotOwner(resource=self.resource, action="leave")
@@ -370,8 +371,10 @@ AnyLock = Mutex | ReaderLock | WriterLock
 """A lock that ``Locks.multi`` can acquire together with others."""
 
 
-def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
-    """Return the session, the request and the options of a lock, for ``Multi``."""
+def parts_of(
+    lock: AnyLock | Semaphore,
+) -> tuple[Session, AcquireRequest, Options]:
+    """Return the session, the request and the options of a lock, for the recipes."""
     return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 

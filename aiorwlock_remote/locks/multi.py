@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, final
 
 import anyio
@@ -12,7 +12,7 @@ from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, ConfigurationError, LockTimeout
-from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
+from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry, one_timeout
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.lock import AnyLock, parts_of
 from aiorwlock_remote.locks.session import Session
@@ -69,10 +69,10 @@ class Multi:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
-        with self._inside, self._naming_own_timeout():
+        with self._inside, self._in_time() as left:
             async with AsyncExitStack() as stack:
                 got: dict[AnyLock, Held] = {}
-                for lock, acquisition in await self._begin():
+                for lock, acquisition in await self._begin(left):
                     got[lock] = await stack.enter_async_context(acquisition)
                 self._stack = stack.pop_all()
         return tuple(got[lock] for lock in self._locks)
@@ -86,8 +86,8 @@ class Multi:
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}
         try:
-            with self._naming_own_timeout():
-                for lock, acquisition in await self._begin():
+            with self._in_time() as left:
+                for lock, acquisition in await self._begin(left):
                     got[lock] = await acquisition
         except BaseException:
             # Without waiting for the answers: a wait could be cancelled half-way.
@@ -96,23 +96,13 @@ class Multi:
             raise
         return tuple(got[lock] for lock in self._locks)
 
-    @contextmanager
-    def _naming_own_timeout(self) -> Generator[None, None, None]:
-        # Each lock waits for what is left of the time, which would be in the error.
-        try:
-            yield
-        except LockTimeout as exc:
-            exc.timeout = self._timeout or 0.0
-            raise
+    def _in_time(self) -> AbstractContextManager[Callable[[], float | None]]:
+        return one_timeout(self._session.client.clock, self._timeout)
 
-    async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
-        clock, until = self._session.client.clock, None
-        if self._timeout is not None:
-            until = clock.now() + self._timeout
+    async def _begin(
+        self, left: Callable[[], float | None]
+    ) -> Iterator[tuple[AnyLock, Acquisition]]:
         leases = await self._try_all()
-
-        def left() -> float | None:
-            return None if until is None else max(0.0, until - clock.now())
 
         def acquisition(lock: AnyLock) -> Acquisition:
             session, request, options = parts_of(lock)

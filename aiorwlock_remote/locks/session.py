@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import anyio
 
 from aiorwlock_remote._util.exc_info import ExcInfo
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.commands import Reply
+from aiorwlock_remote.core.commands import Released, Reply
 from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import (
     Resource,
@@ -43,18 +43,31 @@ from aiorwlock_remote.locks.observers import (
 )
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.logs import guarded, log_event
-from aiorwlock_remote.ports import Snapshot
+from aiorwlock_remote.ports import Snapshot, StoreBase
 from aiorwlock_remote.runtime.acquirer import LockAcquirer, Obtain
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
-from aiorwlock_remote.runtime.store_client import StoreClient, was_held
+from aiorwlock_remote.runtime.lease import (
+    DETACHED,
+    HELD,
+    LOST,
+    RELEASED,
+    AcquireRequest,
+    Lease,
+    LeaseState,
+)
+from aiorwlock_remote.runtime.store_client import StoreClient
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 store_log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
 Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
 """Asks the store for the grant in another mode: ``conversion.upgrade``, ``downgrade``.
 Returns None if that was not possible."""
+TaskRef = weakref.ref[Any]
+"""A reference to a task. That of a task that has ended equals no other, so that a new
+task at the same address is not taken for the owner."""
 Sender = Callable[[Lease], Pending[Reply]]
 """Sends the release of a grant and returns the reply that will come."""
 
@@ -76,14 +89,14 @@ class Session:
         self.dropped: deque[Lease] = deque()
         self._observers = observers
         self._pid = os.getpid()
-        self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
+        self._grants: dict[Lease, HeldState] = {}
         self._task_ended = self.loop.finished
         # Bound methods, made once and not for each grant.
         self._on_loss = self._loss_found
         self._clock_set_back = False
-        # What each task holds. References to tasks that have ended equal no other, so
-        # that a new task at the same address is not taken for the owner.
-        self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
+        self._mine: dict[tuple[TaskRef, Resource], Lease] = {}
+        """What each task holds."""
+        _sessions.add(self)
 
     @property
     def forked(self) -> bool:
@@ -98,6 +111,10 @@ class Session:
         if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
+
+    def task(self) -> TaskRef:
+        """Return the running task."""
+        return weakref.ref(self.loop.current_task())
 
     def resource(self, resource_type: str, resource_id: ResourceId) -> Resource:
         """Return the resource of this name, its type preceded by the prefix."""
@@ -158,12 +175,14 @@ class Session:
         """
         followers = self.asked(request)
         try:
-            await self.may_ask(request.resource)
+            task = await self.may_ask(request.resource)
             lease = await (obtain or self.acquirer.acquire)(request)
         except BaseException as exc:
             followers.failed(exc)
             raise
-        return HeldState(self, lease, options, followers, owned_by_task=owned_by_task)
+        return HeldState(
+            self, lease, options, followers, task, owned_by_task=owned_by_task
+        )
 
     async def try_acquire(
         self,
@@ -175,59 +194,69 @@ class Session:
         None. ``acquirer`` asks for it; None: that of all locks but mutex sets.
         """
         with self.asked(request) as followers:
-            await self.may_ask(request.resource)
+            task = await self.may_ask(request.resource)
             lease = await (acquirer or self.acquirer).try_acquire(request)
         if lease is None:
             followers.failed(None)
             return None
-        return HeldState(self, lease, options, followers, owned_by_task=False)
+        return HeldState(self, lease, options, followers, task, owned_by_task=False)
 
-    async def may_ask(self, resource: Resource) -> None:
-        """Raise ``WouldDeadlock`` if the running task holds the resource, in any mode.
+    async def may_ask(self, resource: Resource) -> TaskRef:
+        """Raise ``WouldDeadlock`` if the running task holds the resource, in any mode;
+        else return that task.
 
         If the task left an ``in_transaction`` block of this resource, check first
         whether that transaction has ended, and if so release its lock. Raise ``Closed``
         as ``check``, and ``BackendError`` if the store failed.
         """
         self.check()
-        mine = self._mine.get((weakref.ref(self.loop.current_task()), resource))
-        if mine is None:
-            return
+        task = self.task()
+        mine = self._mine.get((task, resource))
+        if mine is not None:
+            await self._has_ended(mine)
+        return task
+
+    async def _has_ended(self, mine: Lease) -> None:
         look = self.outlasting.get(mine)
         if look is not None:
             await look()
             self.check()
         # A grant that has ended is not in the way, though ``forget`` comes later.
-        if mine.expired() or mine.state is not LeaseState.HELD:
+        if mine.expired() or mine.state is not HELD:
             return  # the callback of the loss has not run yet
-        raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
+        held_mode = str(mine.mode)
+        raise WouldDeadlock(resource=mine.resource.label, held_mode=held_mode)
 
-    def admit(self, grant: HeldState) -> None:
-        """Register a new grant: from now on it is renewed, and its loss is handled. The
-        running task becomes its owner if ``grant.owned_by_task``, else the ``Held``.
+    def admit(self, grant: HeldState, face: object) -> None:
+        """Register a new grant, which the user has as ``face``: from now on it is
+        renewed, and its loss is handled. The task that asked becomes its owner if
+        ``grant.owned_by_task``, else ``face``.
         """
         if self.dropped:
             self._check_dropped()
-        lease, task = grant.lease, weakref.ref(self.loop.current_task())
+        lease, task = grant.lease, grant.task
+        grant.face = weakref.ref(face)
         if grant.owned_by_task:
             lease.owner, lease.owner_gone = task, self._task_ended
         else:
             lease.owner, lease.owner_gone = grant.face, _is_dead
         lease.on_loss = self._on_loss
         self._mine[task, lease.resource] = lease
-        self._grants[lease] = task, grant
+        self._grants[lease] = grant
         self.client.keeper.add(lease)
+        if grant.followers is not NO_OBSERVERS:
+            grant.followers.obtained(lease.resource, lease.fence)
 
     def forget(self, lease: Lease) -> None:
         """Unregister a grant that ended: its task may ask for the resource again."""
-        entry = self._grants.pop(lease, None)
-        if entry is not None:
-            mine = entry[0], lease.resource
+        grant = self._grants.pop(lease, None)
+        if grant is not None:
+            mine = grant.task, lease.resource
             if self._mine.get(mine) is lease:
                 del self._mine[mine]
 
     def grants(self) -> list[HeldState]:
-        return [grant for _, grant in self._grants.values()]
+        return list(self._grants.values())
 
     def leases(self) -> list[Lease]:
         return list(self._grants)
@@ -245,9 +274,14 @@ class Session:
         self.loop.call_soon(self._lost, lease)
 
     def _lost(self, lease: Lease) -> None:
-        entry = self._grants.get(lease)
-        if entry is not None:
-            entry[1].on_lost()
+        grant = self._grants.get(lease)
+        if grant is not None:
+            grant.on_lost()
+
+
+def sessions_of(stores: Collection[StoreBase]) -> list[Session]:
+    """Return the sessions of this process that use one of ``stores``."""
+    return [one for one in list(_sessions) if one.client.store in stores]
 
 
 def _is_dead(face: weakref.ref[Any]) -> bool:
@@ -257,9 +291,10 @@ def _is_dead(face: weakref.ref[Any]) -> bool:
 class ReleasesBody(Protocol):
     """Function that releases a grant when the body it protected ends."""
 
-    async def __call__(self, *, quietly: bool) -> None:
+    def __call__(self, *, quietly: bool) -> Awaitable[object]:
         """Release the grant. Raise ``LockLost`` if it was lost, or the error of a
-        failed release; but nothing if ``quietly``.
+        failed release; but nothing if ``quietly``. An error may be raised by the call
+        or by the ``await``.
         """
 
 
@@ -308,8 +343,9 @@ class HeldState:
     - moved to another mode: ``newest`` is the state of the grant that replaced it
 
     Attributes:
-        owned_by_task: the owner is the task that obtained the grant, as in ``async
-            with``; otherwise it is the user's ``Held`` (``face``: a weak reference).
+        task: the one that asked for the grant.
+        owned_by_task: the owner is that task, as in ``async with``; otherwise it is the
+            user's ``Held`` (``face``: a weak reference).
         shared: the grant was adopted with a shared ticket, so that the process which
             made the ticket holds it as well.
     """
@@ -320,10 +356,12 @@ class HeldState:
         lease: Lease,
         options: Options,
         followers: AttemptObservers,
+        task: TaskRef,
         *,
         owned_by_task: bool,
     ) -> None:
         self.session = session
+        self.task = task
         self.lease = lease
         self.options = options
         self.owned_by_task = owned_by_task
@@ -335,15 +373,8 @@ class HeldState:
         self._bodies_lost = False
         self._closed_under = False
         self._given_back = False
-        self._followers = followers
+        self.followers = followers
         self._chain: _MoveChain | None = None
-
-    def shown_as(self, face: object) -> None:
-        """Set ``face`` as the ``Held`` that the user has; begin to renew the grant."""
-        self.face = weakref.ref(face)
-        self.session.admit(self)
-        if self._followers is not NO_OBSERVERS:
-            self._followers.obtained(self.lease.resource, self.lease.fence)
 
     @property
     def newest(self) -> HeldState:
@@ -354,7 +385,7 @@ class HeldState:
         """Raise ``LockLost``, ``NotOwner`` or ``Closed`` unless the grant is held."""
         if self._closed_under or self.lease.expired():
             raise self.error()
-        if self.lease.state is not LeaseState.HELD:
+        if self.lease.state is not HELD:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
@@ -407,16 +438,17 @@ class HeldState:
 
         ``keep``: release it only if it is lost; the caller calls ``leave`` later.
         """
-        assert self._scope is not None
-        grant, scope = self.newest, self._scope
+        scope, session = self._scope, self.session
+        assert scope is not None
         self._scope = None
-        if self.session.forked:
+        if session.forked:
             # The grant is the parent's. asyncio has no running loop in a child.
             with suppress(RuntimeError):
                 scope.__exit__(*exc_info)
             if exc_info[1] is None:
-                self.session.check()
+                session.check()
             return
+        grant = self.newest
         grant.unwatch(scope)
         leave = grant.leave_if_lost if keep else grant.leave
         swallowed = await end_body(scope, leave, *exc_info)
@@ -425,14 +457,14 @@ class HeldState:
 
     async def release(self, send: Sender | None = None) -> bool:
         lease, client = self.lease, self.session.client
-        if self.newest is not self or lease.state is LeaseState.DETACHED:
+        if self.newest is not self or lease.state is DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
-        if lease.state is LeaseState.RELEASED:
+        if lease.state is RELEASED:
             return False
         self.session.check()
         if lease.expired():
             self.give_back()
-        elif self._end(LeaseState.RELEASED):
+        elif self._end(RELEASED):
             # From here on the grant is released, whatever becomes of this call: the
             # request is on its way before the first await.
             how: GrantEnd = "released"
@@ -442,13 +474,13 @@ class HeldState:
                     reply = await released
                 except BackendUnavailable:  # it may be repeated in the background
                     reply = await client.cleanup.outcome(released)
-                gone = was_held(reply)
-                if gone is None:
+                assert isinstance(reply, Released)
+                if reply.held:
                     return True
-                how = lease.reason = gone.reason
+                how = lease.reason = reply.reason
             finally:
-                if self._followers is not NO_OBSERVERS:
-                    self._followers.ended(how)
+                if self.followers is not NO_OBSERVERS:
+                    self.followers.ended(how)
         if self.options.on_lost == "raise":
             raise self.error()
         return False
@@ -465,10 +497,10 @@ class HeldState:
         lost = self.lease.expired()
         if self._given_back:  # by ``on_lost``: a grant that was held for too long
             return
-        if lost or self._end(LeaseState.RELEASED):
+        if lost or self._end(RELEASED):
             self.session.forget(self.lease)
             self.session.client.release(self.lease).log_failure()
-            self._followers.ended(self.lease.reason or "released")
+            self.followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
         """Release the grant because ``task`` closes the ``Locks``. If another task is
@@ -484,8 +516,8 @@ class HeldState:
 
     def detach(self) -> None:
         """End the grant in this process; the store keeps it for the adopting task."""
-        if self._end(LeaseState.DETACHED):
-            self._followers.ended("detached")
+        if self._end(DETACHED):
+            self.followers.ended("detached")
 
     async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
         """Downgrade or upgrade the grant to ``mode``; return the new grant's state.
@@ -522,9 +554,9 @@ class HeldState:
             finally:
                 # The grant may have ended without this task knowing: lost, or released
                 # by another task while the request was under way.
-                if self.lease.state is not LeaseState.HELD:
+                if self.lease.state is not HELD:
                     self.session.forget(self.lease)
-                    self._followers.ended(self.lease.reason or "moved")
+                    self.followers.ended(self.lease.reason or "moved")
         if lease is None:
             followers.failed(None)
             if self.lease.expired():
@@ -532,9 +564,13 @@ class HeldState:
             self.session.check()
             self.check()
             return None
-        owned = self.owned_by_task
         new = HeldState(
-            self.session, lease, self.options, followers, owned_by_task=owned
+            self.session,
+            lease,
+            self.options,
+            followers,
+            self.session.task(),
+            owned_by_task=self.owned_by_task,
         )
         # A chain, not a reference to the next: a grant that is moved often would keep
         # all its predecessors (test_only_the_first_and_the_newest_grant_stay).
@@ -551,12 +587,12 @@ class HeldState:
         """
         self.lease.owner_gone = _always
         self.session.forget(self.lease)
-        if self.lease.state is LeaseState.HELD:
+        if self.lease.state is HELD:
             self.session.dropped.append(self.lease)
-        if self._followers is not NO_OBSERVERS:
+        if self.followers is not NO_OBSERVERS:
             # A destructor may run in any thread, amid anything: observers are called
             # in the loop.
-            ended, how = self._followers.ended, self.lease.reason or "dropped"
+            ended, how = self.followers.ended, self.lease.reason or "dropped"
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
@@ -586,7 +622,7 @@ class HeldState:
         face = None if self.face is None else self.face()
         if callable(on_lost) and face is not None:
             guarded(log, "on_lost_failed", on_lost, face)
-        self._followers.ended(lease.reason or "expired")
+        self.followers.ended(lease.reason or "expired")
         log_event(
             log,
             "lost",
@@ -595,24 +631,26 @@ class HeldState:
             fence=lease.fence,
         )
 
-    async def leave(self, *, quietly: bool) -> None:
+    def leave(self, *, quietly: bool) -> Awaitable[object]:
         """Release the grant at the end of its body; see ``ReleasesBody``."""
         if quietly:
             # Without waiting: a wait that is cancelled would hide the body's error.
             self.give_back()
-            return
-        state, closed = self.lease.state, self.session.closed
-        over = self._closed_under or (state is LeaseState.LOST and closed)
+            return _nothing()
+        state = self.lease.state
+        over = self._closed_under or (state is LOST and self.session.closed)
         # Not of a grant that was released or detached in the body: that is fine.
-        if not over and state in (LeaseState.HELD, LeaseState.LOST):
-            await self.release()
-        elif over and self.options.on_lost == "raise":
+        if not over and (state is HELD or state is LOST):
+            return self.release()
+        if over and self.options.on_lost == "raise":
             raise self.error()
+        return _nothing()
 
-    async def leave_if_lost(self, *, quietly: bool) -> None:
+    def leave_if_lost(self, *, quietly: bool) -> Awaitable[object]:
         """Call ``leave`` if the grant is lost or its ``Locks`` is closed."""
         if self._closed_under or self.lease.expired():
-            await self.leave(quietly=quietly)
+            return self.leave(quietly=quietly)
+        return _nothing()
 
     def _cancel_bodies(self) -> None:
         self._bodies_lost = True
@@ -624,6 +662,9 @@ class HeldState:
         if ended:
             self.session.forget(self.lease)
         return ended
+
+
+async def _nothing() -> None: ...
 
 
 def _always(_owner: weakref.ref[object]) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from aiorwlock_remote._util.callback_thread import CallbackThread
@@ -307,6 +308,16 @@ class StoreBase:
         ``BackendUnavailable``, the same command may succeed soon.
         """
         raise NotImplementedError
+
+    def prepared(
+        self, resource: Resource, command: Command
+    ) -> Callable[[], Pending[Reply]]:
+        """Return a function that calls ``step`` with these arguments, once or never.
+
+        The waiting client asks for it before it knows whether it will send the command.
+        A store whose requests take time to encode overrides it, and does that now.
+        """
+        return partial(self.step, resource, command)
 
     async def look(self, resource: Resource) -> Snapshot:
         """Read the state of a resource, and change nothing.

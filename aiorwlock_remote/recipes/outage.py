@@ -17,6 +17,9 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.logs import log_event
 
+MAX_CONNECT_PAUSE = 5.0
+"""Longest pause, in seconds, between two attempts to connect while the store is down.
+"""
 MAX_PAUSE = 0.5
 """Longest pause in seconds: how late an attempt comes after the end of an outage."""
 

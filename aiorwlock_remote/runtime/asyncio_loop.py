@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
@@ -72,7 +72,9 @@ class AsyncioEventLoop:
         return task
 
     def task_name(self) -> str:
-        return cast("asyncio.Task[Any]", self.current_task()).get_name()
+        task = asyncio.current_task(self._loop) or _forking.task
+        assert task is not None
+        return task.get_name()
 
     def finished(self, task: weakref.ref[Any]) -> bool:
         found = task()

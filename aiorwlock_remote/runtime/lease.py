@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from aiorwlock_remote._util.native import Lock
@@ -47,7 +48,7 @@ def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
         margin: seconds to stop before the end of the lease; None: ``default_margin``.
     """
     kept_back = default_margin(lease) if margin is None else margin
-    return sent_at + lease - kept_back
+    return sent_at + (lease - kept_back)
 
 
 class LeaseState(Enum):
@@ -57,6 +58,10 @@ class LeaseState(Enum):
     RELEASED = "released"
     DETACHED = "detached"
     LOST = "lost"
+
+
+# On Python 3.11 reading a member from its class takes as long as a function call.
+HELD, RELEASED, DETACHED, LOST = LeaseState
 
 
 @value
@@ -72,6 +77,9 @@ class LeaseTerms:
         watched: whether any time limit is set, so that the lease keeper has to watch
             the grant; computed.
         lease_micros: ``lease`` in microseconds, as stores count; computed.
+        believed: for how long a holder relies on the grant, counted from the sending of
+            its request; computed.
+        renew_after: for how long the grant is not renewed; computed.
     """
 
     lease: float | None
@@ -81,12 +89,23 @@ class LeaseTerms:
     keep: bool = True
     watched: bool = field(init=False)
     lease_micros: int | None = field(init=False)
+    believed: float = field(init=False)
+    renew_after: float = field(init=False)
 
     def __post_init__(self) -> None:
-        limits = self.lease, self.max_hold, self.max_stall
-        object.__setattr__(self, "watched", limits != (None, None, None))
-        lease = None if self.lease is None else round(self.lease * MICROS)
-        object.__setattr__(self, "lease_micros", lease)
+        limits, lease = (self.lease, self.max_hold, self.max_stall), self.lease
+        set_field = partial(object.__setattr__, self)
+        set_field("watched", limits != (None, None, None))
+        set_field("lease_micros", None if lease is None else round(lease * MICROS))
+        believed = math.inf if lease is None else local_deadline(0, lease, self.margin)
+        set_field("believed", believed)
+        set_field("renew_after", self.pause(lease))
+
+    def pause(self, lease: float | None) -> float:
+        """Return the seconds after which a grant for ``lease`` seconds is renewed."""
+        if lease is None or not self.keep:
+            return math.inf
+        return lease / RENEWALS_PER_LEASE
 
 
 @value
@@ -187,7 +206,7 @@ class Lease:
         self.who: Requester = grant.who
         self.lock_delay: int = grant.lock_delay
         self.terms: LeaseTerms = terms
-        self.state: LeaseState = LeaseState.HELD
+        self.state: LeaseState = HELD
         self.reason: LossReason | None = None
         self.since: float = sent_at
         # For the keeper: local times of the next renewal and of the next check, and
@@ -217,7 +236,9 @@ class Lease:
         # Whether the grant was pushed, and the store has not confirmed it yet.
         self.pushed: bool = ends is not None
         if ends is None:
-            self._extend(sent_at, terms.lease)
+            self.renew_due = sent_at + terms.renew_after
+            if terms.lease is not None:
+                self.deadline = sent_at + terms.believed
         else:
             # Also with ``keep=False``: this renewal is the second chance if the request
             # that confirms the grant is late or lost (test_a_lost_confirmation).
@@ -233,14 +254,14 @@ class Lease:
         (None: for ever). ``sent_at``: local monotonic time when the request was sent.
         """
         with self._lock:
-            if self.state is LeaseState.HELD:
+            if self.state is HELD:
                 self._extend(sent_at, lease)
                 self.attempts, self.pushed = 0, False
 
     def end(self, state: LeaseState) -> bool:
         """End the lease in ``state``; return True. Return False if it had ended."""
         with self._lock:
-            if self.state is not LeaseState.HELD:
+            if self.state is not HELD:
                 return False
             self.state = state
         self.slot.pop(self, None)
@@ -249,9 +270,9 @@ class Lease:
     def lose(self, reason: LossReason) -> bool:
         """Lose the lease: call ``on_loss``, return True. False: it had ended before."""
         with self._lock:
-            if self.state is not LeaseState.HELD:
+            if self.state is not HELD:
                 return False
-            self.state, self.reason = LeaseState.LOST, reason
+            self.state, self.reason = LOST, reason
             on_loss = self.on_loss
         self.slot.pop(self, None)
         # Outside the lock: the callback may read the lease from another thread.
@@ -283,7 +304,7 @@ class Lease:
         """Lose the lease if its deadline has passed; return whether it is lost."""
         if self.deadline is not None and self._clock.now() >= self.deadline:
             self.lose("expired")
-        return self.state is LeaseState.LOST
+        return self.state is LOST
 
     def abandoned(self) -> bool:
         """Return whether the owning task has ended or the ``Held`` was dropped."""
@@ -301,5 +322,4 @@ class Lease:
         # An answer that comes late must not take back what a newer one has promised.
         if self.deadline is None or until > self.deadline:
             self.deadline = until
-        pause = lease / RENEWALS_PER_LEASE if self.terms.keep else math.inf
-        self.renew_due = sent_at + pause
+        self.renew_due = sent_at + self.terms.pause(lease)

@@ -558,9 +558,9 @@ def _gather(lease: Lease, phase: float) -> None:
 
 
 def _next_check(lease: Lease, now: float) -> float:
-    terms, due = lease.terms, lease.renew_due
-    if lease.deadline is not None:
-        due = min(due, lease.deadline)
+    terms, due, deadline = lease.terms, lease.renew_due, lease.deadline
+    if deadline is not None and deadline < due:
+        due = deadline
     if terms.max_hold is not None:
         due = min(due, lease.since + terms.max_hold)
     if terms.max_stall is not None:

@@ -87,7 +87,10 @@ class TargetQueue(WaitQueue):
             self._note_wake(self._writers, "poll")
             self._send(self._writers, acquire)
 
-    def _step(self, command: Command) -> Pending[Reply]:
+    def _step(
+        self, command: Command, send: Callable[[], Pending[Reply]] | None = None
+    ) -> Pending[Reply]:
+        assert send is None, "a set pushes no grants"
         if isinstance(command, Acquire):
             return self._acquirer.ask(self.resource.id, command)
         assert isinstance(command, Withdraw)

@@ -113,8 +113,26 @@ class AcquireThrottle:
 
     def sent(self, request: Pending[Any]) -> None:
         """Count ``request``, just sent, as under way until its reply comes."""
+        self.begun()
+        request.add_done_callback(partial(self.answered, self._clock.now()))
+
+    def begun(self) -> None:
+        """Count a request as under way until ``answered`` is called."""
         self._in_flight += 1
-        request.add_done_callback(partial(self._answered, self._clock.now()))
+
+    def answered(self, sent_at: float, _: object = None) -> None:
+        """Count a request as answered; it was sent at the local time ``sent_at``."""
+        self._in_flight -= 1
+        now = self._clock.now()
+        if now - sent_at <= SLOW_REPLY:
+            if self._window < MAX_WINDOW:
+                self._window += 1
+        elif sent_at >= self._halved_at:
+            # Replies to requests sent before the window was halved tell nothing about
+            # the new window: halving for each of them would go down to the minimum.
+            self._window, self._halved_at = max(MIN_WINDOW, self._window // 2), now
+        if self._waiting:
+            self.let_in()
 
     async def turn(self, seconds: float | None) -> None:
         """Return when a request may be sent, or when ``seconds`` (None: no limit) are
@@ -162,18 +180,6 @@ class AcquireThrottle:
     @property
     def _has_room(self) -> bool:
         return self._in_flight + self._let_in < (1 if self.behind else self._window)
-
-    def _answered(self, sent_at: float, _: object) -> None:
-        self._in_flight -= 1
-        now = self._clock.now()
-        if now - sent_at <= SLOW_REPLY:
-            self._window = min(MAX_WINDOW, self._window + 1)
-        elif sent_at >= self._halved_at:
-            # Replies to requests sent before the window was halved tell nothing about
-            # the new window: halving for each of them would go down to the minimum.
-            self._window, self._halved_at = max(MIN_WINDOW, self._window // 2), now
-        if self._waiting:
-            self.let_in()
 
 
 class StoreClient:
@@ -238,10 +244,17 @@ class StoreClient:
             self.keeper.track_endless()
         disable_in_children(self)
 
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+    def step(
+        self,
+        resource: Resource,
+        command: Command,
+        send: Callable[[], Pending[Reply]] | None = None,
+    ) -> Pending[Reply]:
         """Send a command to the store without awaiting; return the reply to come. An
         exception of ``StoreBase.step`` becomes the error of that reply, and is not
         raised: so a caller that sends several requests does not stop half-way.
+
+        ``send``: what ``StoreBase.prepared`` returned for this command, if asked.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):
@@ -256,7 +269,7 @@ class StoreClient:
         sent_at = self.clock.now() if self.on_reply is not None else None
         sent: Pending[Reply]
         try:
-            sent = self.store.step(resource, command)
+            sent = self.store.step(resource, command) if send is None else send()
         except Exception as exc:  # noqa: BLE001 - handed to the task that awaits it
             sent = Pending()
             sent.set_exception(exc)
@@ -559,12 +572,5 @@ class StoreClient:
 def _any_held(replies: Sequence[Reply]) -> Reply:
     # A grant that was being moved was held under one of its tickets, and NotHeld under
     # the others: the release has found it if one of them did.
-    return next((reply for reply in replies if was_held(reply) is None), replies[0])
-
-
-def was_held(reply: Reply) -> NotHeld | None:
-    """Read the reply to a release: return None if the grant was held until then, else
-    ``NotHeld`` with the reason why it was gone.
-    """
-    assert isinstance(reply, Released)
-    return None if reply.held else NotHeld(reply.reason)
+    held = (reply for reply in replies if isinstance(reply, Released) and reply.held)
+    return next(held, replies[0])

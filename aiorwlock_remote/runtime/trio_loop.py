@@ -42,7 +42,7 @@ class TrioEventLoop:
         return trio.lowlevel.current_task()
 
     def task_name(self) -> str:
-        return self.current_task().name
+        return trio.lowlevel.current_task().name
 
     def finished(self, task: weakref.ref[trio.lowlevel.Task]) -> bool:
         found = task()  # a coroutine that has ended has no frame

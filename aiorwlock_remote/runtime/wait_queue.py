@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
     from aiorwlock_remote.runtime.store_client import StoreClient
 
+_WRITE = Mode.WRITE
 WakeCause = Literal["message", "pushed", "timer", "poll"]
 """Why a waiter asked again, or entered.
 
@@ -183,6 +184,8 @@ class WaitQueue:
         # and the grant that the store pushed, if its message let nobody in.
         self._woken_at = math.inf
         self._missed: PushedGrant | None = None
+        # The confirmation of a grant that may be pushed, and what sends it.
+        self._prepared: tuple[Acquire, Callable[[], Pending[Reply]]] | None = None
 
     @property
     def idle(self) -> bool:
@@ -225,12 +228,13 @@ class WaitQueue:
         would send. Allowed if the queue is ``unused``.
         """
         self.unused, self._alone = False, attempt
-        request = attempt.request
-        acquire = self._queue(request.mode).only_request(
+        request, client = attempt.request, self._client
+        queue = self._queue(request.mode)
+        acquire = queue.only_request(
             attempt.claim, request.policy, request.max_waiters, request.limit
         )
-        sent = self._step(acquire)
-        self._client.throttle.sent(sent)
+        sent = client.step(self.resource, acquire)
+        client.throttle.begun()
         sent.add_done_callback(partial(self._answered_alone, attempt))
 
     def joined(self, attempt: Attempt) -> TaskWaiter:
@@ -314,6 +318,14 @@ class WaitQueue:
         self._note_wake(queue, "pushed")
         self._apply(queue, effects)
 
+    def _prepare(self) -> None:
+        # While the task waits there is time to encode the request that follows the
+        # message (tests/runtime/test_pushed_grants.py).
+        confirmation, self._prepared = self._writers.confirmation(), None
+        if confirmation is not None:
+            send = self._client.store.prepared(self.resource, confirmation)
+            self._prepared = confirmation, send
+
     def look(self) -> None:
         """Request the lock in every mode whose next poll is due."""
         # In case a wake-up was lost, or the store sends none: an answer also says when
@@ -355,11 +367,13 @@ class WaitQueue:
         lease = waiter.claim.seconds
         return self._client.cleanup.retry_if_failed(ended, self.resource, retry, lease)
 
-    def _step(self, command: Command) -> Pending[Reply]:
-        return self._client.step(self.resource, command)
+    def _step(
+        self, command: Command, send: Callable[[], Pending[Reply]] | None = None
+    ) -> Pending[Reply]:
+        return self._client.step(self.resource, command, send)
 
     def _queue(self, mode: Mode) -> ModeQueue:
-        return self._writers if mode is Mode.WRITE else self._readers
+        return self._writers if mode is _WRITE else self._readers
 
     def _released(
         self, queues: list[ModeQueue], sent_at: float, pending: Pending[Reply]
@@ -374,16 +388,17 @@ class WaitQueue:
             self._answered(queue, answer, sent_at)
 
     def _answered_alone(self, attempt: Attempt, sent: Pending[Reply]) -> None:
-        joined = attempt.waiter is not None
-        grant = None if joined or sent.error is not None else _only_grant(sent.result())
-        if grant is not None and grant.ticket == attempt.claim.ticket:
-            self._client.delays.note(self._clock.now() - attempt.since)
-            self._alone, self.unused = None, True
-            attempt.grant = grant
-            attempt.set_result(None)
-        else:
-            self._join_alone()
-            self._received(self._queue(attempt.request.mode), attempt.since, sent)
+        self._client.throttle.answered(attempt.since)
+        if attempt.waiter is None and sent.error is None:
+            grant = _only_grant(sent.result())
+            if grant is not None and grant.ticket == attempt.claim.ticket:
+                self._client.delays.note(self._clock.now() - attempt.since)
+                self._alone, self.unused = None, True
+                attempt.grant = grant
+                attempt.set_result(None)
+                return
+        self._join_alone()
+        self._received(self._queue(attempt.request.mode), attempt.since, sent)
 
     def _join_alone(self) -> None:
         attempt, self._alone = self._alone, None
@@ -404,7 +419,9 @@ class WaitQueue:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._step(command)
+        prepared, self._prepared = self._prepared, None
+        send = prepared[1] if prepared is not None and prepared[0] is command else None
+        pending = self._step(command, send)
         if isinstance(command, Acquire):
             self._client.throttle.sent(pending)
             pending.add_done_callback(partial(self._received, queue, sent_at))
@@ -439,6 +456,8 @@ class WaitQueue:
         self._apply(queue, effects)
         if queue is self._readers:
             self._let_writers_follow()
+        elif isinstance(answer, Waiting):
+            self._prepare()
 
     def _tell_limit(self, queue: ModeQueue, limit: int) -> None:
         own = max((waiter.limit for waiter in queue.waiters), default=0)
@@ -452,7 +471,7 @@ class WaitQueue:
             # Asking again would not help (a damaged record, too few replicas): turn
             # away all waiters, also those with an entry in the store's queue.
             for waiter in queue.waiters:
-                waiter.last_reply = None
+                waiter.replied = False
         repeat = may_be_repeated(error)
         effects = queue.failed(self._clock.now(), random(), repeat=repeat)
         if queue.due is not None:
@@ -517,7 +536,7 @@ class WaitQueue:
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:
-            self._watched = False
+            self._watched, self._prepared = False, None
             self._client.store.unwatch(self.resource)
 
     def _note_wake(self, queue: ModeQueue, cause: WakeCause) -> None:

@@ -34,6 +34,8 @@ from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
+from aiorwlock_remote.recipes.moving import FenceSource
+from aiorwlock_remote.recipes.moving import MovingLock as AsyncMovingLock
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
@@ -55,6 +57,8 @@ from aiorwlock_remote.sync.twins import (
     LocksTwin,
     LockTwin,
     Made,
+    MovingHeldTwin,
+    MovingLockTwin,
     MultiTwin,
     OccupiedTwin,
     Opener,
@@ -119,8 +123,9 @@ def connect(
 ) -> Locks:
     """Open the locks of a store, for all threads of this process.
 
-    Use the result in ``with``, or keep it as long as the process lives. If the caller
-    is interrupted, nothing stays open.
+    Use the result in ``with``, or keep it as long as the process lives. If the store is
+    down, it is opened when it is used next. If the caller is interrupted, nothing stays
+    open.
 
     Args:
         store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
@@ -136,7 +141,8 @@ def connect(
         fence_memory: seconds after its last use for which a resource's last fence is
             kept, so that the next is greater.
         min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
-            else it is given back, and ``BackendUnavailable`` raised.
+            else it is given back, and ``BackendUnavailable`` raised. A renewal that
+            fewer have does not count.
         wake: (Cassandra, MariaDB, MySQL, Oracle) URL of a Redis or PostgreSQL server
             over which clients hint to each other that a lock may be free, so that
             waiters need not poll for that; also as ``?wake=`` in the URL. Nothing
@@ -147,7 +153,8 @@ def connect(
 
     Raises:
         ConfigurationError: a URL, a scheme, an option or a file is not valid.
-        BackendUnavailable: the store does not answer within ``connect_timeout``.
+        BackendUnavailable: raised by ``with``, and by what uses the result: the store
+            does not answer within ``connect_timeout``.
         Unsupported: the store is not fit for locks (version, permission, schema).
     """
     connecting = aio.connect(
@@ -513,6 +520,207 @@ class RWLock(Made[aio.RWLock]):
     def info(self) -> LockInfo:
         """Return who holds the resource and who waits. Raises ``BackendError``."""
         return self._run(self._twin.info)
+
+
+@final
+class MovingHeld(MovingHeldTwin):
+    """The grants of both stores, valid until either is released or lost.
+
+    It is renewed, and dropped, as a ``Held`` is. **A loss cannot stop a thread**:
+    ``check()``, ``guard()`` and the end of the ``with`` raise ``LockLost``. There is no
+    ``upgrade``, ``downgrade`` or ``detach``: release the lock, and acquire it in the
+    other mode or process.
+    """
+
+    @property
+    def fence(self) -> int:
+        """The fencing number for the protected resource, of the store that was chosen.
+
+        See ``fence`` of ``MovingLock``.
+        """
+        return self._twin.fence
+
+    @property
+    def old_fence(self) -> int:
+        """The fence of the old store's grant."""
+        return self._twin.old_fence
+
+    @property
+    def new_fence(self) -> int:
+        """The fence of the new store's grant."""
+        return self._twin.new_fence
+
+    @property
+    def resource(self) -> str:
+        """The resource of the new store, ``type/id``."""
+        return self._twin.resource
+
+    @property
+    def mode(self) -> ModeName:
+        """The mode of the grants: ``"read"``, ``"write"``, or ``"permit"``."""
+        return self._twin.mode
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until one of the grants is lost unless it is renewed; None: never.
+
+        Zero or less if one was released or lost.
+        """
+        return self._twin.expires_in
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why a grant was lost; None if none is lost."""
+        return self._twin.lost
+
+    @property
+    def valid(self) -> bool:
+        """Whether both grants are still held, so that ``check()`` would not raise."""
+        return self._twin.valid
+
+    def check(self) -> None:
+        """Raise an error unless both grants are still held; no I/O.
+
+        If one is lost, the other is released.
+
+        Raises:
+            LockLost: the lease of one may have run out, or its store reported the grant
+                as gone.
+            NotOwner: they were released.
+        """
+        self._twin.check()
+
+    def extend(self, lease: float | None = None) -> None:
+        """Renew both grants now; the remaining time is never shortened.
+
+        If the caller is interrupted, none, one or both may have been renewed; the
+        renewals in the background continue either way.
+
+        Args:
+            lease: seconds the grants live from now; None: the lease they were acquired
+                with.
+
+        Raises:
+            LockLost: a grant is gone.
+            NotOwner: they were released.
+            BackendError: a store failed; its grant lives as long as it did before.
+        """
+        self._run(self._twin.extend, lease)
+
+    def release(self) -> bool:
+        """Release both grants. Return True if this call ended both, else False.
+
+        If the caller is interrupted, both are released all the same.
+
+        Raises:
+            LockLost: a grant had been lost (only with ``on_lost="raise"``).
+            BackendError: a store failed. The release is repeated in the background, and
+                the grant ends with its lease at the latest.
+        """
+        return self._run(self._twin.release)
+
+
+@final
+class MovingLock(MovingLockTwin):
+    """A lock of two stores: first the old store's is acquired, then the new store's.
+
+    It excludes programs that use only the old store, and programs that use only the new
+    one; these two do not exclude each other. All programs that use both must name them
+    in the same order, or they may wait for each other. Creating the object does no I/O;
+    threads may share it.
+    """
+
+    @property
+    def resource(self) -> str:
+        """The resource of the new store as ``type/id``, without the prefix."""
+        return self._twin.resource
+
+    @property
+    def mode(self) -> ModeName:
+        """The mode of the lock: ``"read"``, ``"write"``, or ``"permit"``."""
+        return self._twin.mode
+
+    def acquire(
+        self,
+        timeout: float | None = None,
+        *,
+        reason: str = "",
+        **options: Unpack[OptionArgs],
+    ) -> MovingHeld:
+        """Wait for both; return a ``MovingHeld``, to be used in ``with``, or released.
+
+        The old store's lock is held while the new store's is waited for. If the caller
+        is interrupted, no grant and no queue entry remain in either store.
+
+        Args:
+            timeout: seconds to wait for both together; None: for ever; 0: only try.
+            reason: shown to threads that wait for the lock.
+            options: replace those of both locks; see ``OptionArgs``. A function
+                ``on_lost`` is called with the ``MovingHeld``.
+
+        Raises:
+            LockTimeout: not obtained in time; ``.holders`` says who had the first of
+                the two that was not free.
+            LockLost: the old store's grant was lost during the wait for the new one's.
+            WouldDeadlock: this thread holds one of the two already.
+            TooManyWaiters: a queue is as long as ``max_waiters``.
+            AcquireUncertain: it is not known whether a store has granted.
+            BackendError: a store failed.
+            ConfigurationError: an option or a number is not valid.
+            Closed: a ``Locks`` is closed.
+        """
+        return self._get(
+            MovingHeld,
+            self._twin.acquire,
+            timeout,
+            reason=reason,
+            **async_options(options),
+        )
+
+    def try_acquire(
+        self, *, reason: str = "", **options: Unpack[OptionArgs]
+    ) -> MovingHeld | None:
+        """Return a ``MovingHeld`` if both locks are free and have no queue; else None.
+
+        If the caller is interrupted, no grant remains in either store. Raises what
+        ``acquire()`` raises, except ``LockTimeout``.
+        """
+        return self._try(
+            MovingHeld, self._twin.try_acquire, reason=reason, **async_options(options)
+        )
+
+    def locked(self) -> bool:
+        """Return whether a store has all it can give out. Raises ``BackendError``."""
+        return self._run(self._twin.locked)
+
+    def __init__(
+        self,
+        old: AnyLock | Semaphore,
+        new: AnyLock | Semaphore,
+        *,
+        fence: FenceSource = "old",
+    ) -> None:
+        """Combine a lock of the old store with the same lock of the new store.
+
+        Args:
+            old: The lock of programs that do not use the new store yet.
+            new: The lock of programs that do not use the old store any more.
+            fence: The store whose fence is ``held.fence``. Fences of two stores cannot
+                be compared: ``"old"`` while programs use only the old store, ``"new"``
+                before programs use only the new one.
+
+        Raises:
+            ConfigurationError: the two are not locks of one mode and of two ``Locks``,
+                or ``fence`` has another value.
+        """
+
+        def make(_: object) -> AsyncMovingLock:
+            return AsyncMovingLock(twin_of(old), twin_of(new), fence=fence)
+
+        super().__init__(old, new, make)
+
+    def __enter__(self) -> MovingHeld:
+        return self._enter(self.acquire())
 
 
 @final

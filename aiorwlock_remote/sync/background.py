@@ -1,9 +1,11 @@
 """The event loop of the synchronous API, and how other threads call into it.
 
-The loop has a thread of its own, even if only one thread uses locks: a signal handler
-(Ctrl-C, a time limit of Celery) raises its error between any two instructions of the
-main thread, and must not hit the inside of a lock. There it hits a thread that only
-waits for a reply.
+The loop has a thread of its own, even if only one thread uses locks. A calling thread
+may be hit anywhere: a signal handler (Ctrl-C, a time limit of Celery) raises its error
+between any two instructions of the main thread, ``PyThreadState_SetAsyncExc`` does so
+in any thread, and a thread that is deep in recursion has no frames left. None of that
+must hit the inside of a lock, which may be another thread's. It hits a thread that only
+waits for a reply (docs/architecture.md, "Synchronous calls").
 
 Under gevent the callers are greenlets, and this thread is still a real one: it has a
 hub of its own, in which its asyncio loop waits.
@@ -21,13 +23,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from queue import Empty
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import anyio
 
-from aiorwlock_remote._util.driver_loop import BackgroundLoop
+from aiorwlock_remote._util.driver_loop import BackgroundLoop, begin_task
 from aiorwlock_remote.errors import Closed, ConfigurationError
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.event_loop import run_logged
@@ -99,12 +101,16 @@ class Background:
     - A forked child process uses nothing of its parent's loop.
     - A call is queued before the loop is woken, and the loop notes that it is awake
       before it looks into the queue: so one wake-up serves many calls, and no call
-      waits for the next one (test_many_threads_call_at_once).
+      waits for the next one (test_many_threads_call_at_once). An interrupt between the
+      note and the wake-up withdraws the note
+      (test_an_interrupted_wake_up_keeps_nobody_waiting).
+    - What a thread cannot finish for want of frames harms no other thread
+      (test_at_each_depth_of_the_stack).
     """
 
     def __init__(self) -> None:
         self.forked: bool = False
-        self._loop = BackgroundLoop("sync")
+        self._loop = BackgroundLoop("sync", self._start_all)
         self._calls: deque[_Call[Any]] = deque()
         self._woken = False
         # The loop keeps only weak references to its tasks.
@@ -154,7 +160,7 @@ class Background:
                 if not ended.done():
                     self._check(0.0, None)
         except BaseException:
-            self.run_soon(call.abandon)
+            self.abandon(call)
             raise
         return call.result()
 
@@ -192,7 +198,7 @@ class Background:
                 checks += 1
                 self._check(checks * CHECK_INTERVAL, limit)
         except BaseException:
-            self.run_soon(call.abandon)
+            self.abandon(call)
             self._interrupted[call.thread] = call
             raise
         return call.result()
@@ -203,20 +209,46 @@ class Background:
             raise Closed(reason="forked")
         self._calls.append(call)
         if not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._start_all)
+            try:
+                self._woken = True
+                self._loop.wake()
+            except BaseException:
+                # Interrupted, perhaps before the loop was woken: all others would wait.
+                self._woken = False
+                self._loop.call_soon(self._start_all)
+                raise
+
+    def abandon(self, call: _Call[Any]) -> None:
+        """End a call soon, as its thread waits no longer; callable from any thread."""
+        self.run_soon(self._abandon, call)
 
     def _start_all(self) -> None:
         self._woken = False
-        loop, running = asyncio.get_running_loop(), self._running
         while self._calls:
             call = self._calls.popleft()
-            running.add(call)
-            if sys.version_info >= (3, 12):
-                # Its request is sent now, and not after one more look at the sockets.
-                _ = asyncio.Task(call.run(running), loop=loop, eager_start=True)
-            else:
-                _ = loop.create_task(call.run(running))
+            self._running.add(call)
+            call.task = begin_task(call.run(self))
+
+    def _abandon(self, call: _Call[Any]) -> None:
+        # A release must be sent before it is cancelled
+        # (test_an_interrupted_release_is_carried_out).
+        self._start_all()
+        call.drop()
+
+    async def wait_dropped(self, call: _Call[Any]) -> None:
+        """Wait until a call has ended that was interrupted, and its grant is released,
+        or the release has begun.
+        """
+        await call.dropped.wait()
+        if call.task is not None:
+            await asyncio.wait([call.task])
+        # The destructor of a grant has queued the release.
+        asyncio.get_running_loop().call_soon(self._start_all)
+        await asyncio.sleep(0)
+
+    def ended(self, call: _Call[Any]) -> None:
+        """Note that the task of a call is about to end; called in the loop."""
+        self._running.discard(call)
 
     def check_alive(self) -> None:
         """Raise ``Closed`` if the loop has ended."""
@@ -228,6 +260,8 @@ class Background:
 
 
 class _Call(Generic[T]):
+    """One call of a thread into the loop, and its outcome."""
+
     def __init__(
         self,
         function: Callable[..., Awaitable[T]],
@@ -246,50 +280,38 @@ class _Call(Generic[T]):
         self.thread: Caller = current_caller()
         self.before: _Call[Any] | None = None
         """The call of the same thread that was interrupted."""
-        self._dropped: asyncio.Event = asyncio.Event()
-        self._task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """Set when the call has begun."""
         self._results: list[T] = []
         self._error: BaseException | None = None
 
-    async def run(self, running: set[_Call[Any]]) -> None:
-        """Make the call; remove it from ``running`` when it has ended."""
+    @cached_property
+    def dropped(self) -> asyncio.Event:
+        """Set when the thread waits no longer; used in the loop only."""
+        return asyncio.Event()
+
+    async def run(self, loop: Background) -> None:
+        """Make the call."""
         _calling_thread.set(self.thread)
-        self._task = asyncio.current_task()
         before, self.before = self.before, None
         try:
             if before is not None:
-                await before.abandoned()
+                await loop.wait_dropped(before)
             self._results.append(await self._function(*self._args, **self._kwargs))
         except asyncio.CancelledError:
             self._error = Closed()
         except BaseException as exc:  # noqa: BLE001 - raised in the thread
             self._error = exc
         finally:
-            running.discard(self)
+            loop.ended(self)
             self._tell()
 
-    def abandon(self) -> None:
-        """End the call, as its thread waits no longer; called in the loop."""
-        if self._task is None:
-            # The task begins in this turn of the loop, and a release must be sent
-            # before it is cancelled (test_an_interrupted_release_is_carried_out).
-            asyncio.get_running_loop().call_soon(self._cancel)
-        else:
-            self._cancel()
-
-    async def abandoned(self) -> None:
-        """Wait until ``abandon`` has ended the call, and what it got is given back."""
-        await self._dropped.wait()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        # The destructor of a grant has queued its release, which begins in this turn.
-        await asyncio.sleep(0)
-
-    def _cancel(self) -> None:
-        if self._task is not None:  # else the thread was interrupted before the call
-            self._task.cancel()
+    def drop(self) -> None:
+        """Cancel the call, and drop its result; called in the loop."""
+        if self.task is not None:  # else the thread was interrupted before the call
+            self.task.cancel()
         self._results.clear()
-        self._dropped.set()
+        self.dropped.set()
 
     def result(self) -> T:
         """Return the result of the call, or raise its error; called once."""
@@ -419,7 +441,7 @@ class Conversation(Generic[T]):
                     return turn is _ENTERED
                 cast("Callable[[], object]", turn)()
         except BaseException:
-            self._loop.run_soon(self._call.abandon)
+            self._loop.abandon(self._call)
             raise
 
 

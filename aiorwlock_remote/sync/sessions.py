@@ -47,6 +47,8 @@ def watch_sessions() -> None:
 
 def changed_sessions() -> Iterator[object]:
     """Yield the sessions of this thread with changes that are not committed."""
+    if not _watched:  # no session of this process is listened to
+        return
     for session, sent in list(_begun.sessions.items()):
         if session.in_transaction() and (
             sent or session.new or session.dirty or session.deleted

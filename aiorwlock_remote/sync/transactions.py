@@ -47,11 +47,13 @@ def check_transactions(wanted: object) -> None:
     ``wanted``: what is to be acquired, for the error.
     """
     watch_sessions()
-    refuse_transactions(
-        f"{wanted!r} cannot be acquired",
-        hint="acquire the lock first and begin atomic() inside of it; under "
-        "ATOMIC_REQUESTS use hold, or transaction.non_atomic_requests",
-    )
+    for alias in open_transactions():
+        raise _refused(
+            f"{wanted!r} cannot be acquired",
+            alias,
+            hint="acquire the lock first and begin atomic() inside of it; under "
+            "ATOMIC_REQUESTS use hold, or transaction.non_atomic_requests",
+        )
 
 
 def refuse_transactions(what: str, *, hint: str) -> None:
@@ -59,11 +61,15 @@ def refuse_transactions(what: str, *, hint: str) -> None:
     of Django in this thread.
     """
     for alias in open_transactions():
-        raise ConfigurationError(
-            what=f"{what} inside of a transaction of the database {alias!r}: others "
-            "would get the lock before its changes are committed",
-            hint=hint,
-        )
+        raise _refused(what, alias, hint=hint)
+
+
+def _refused(what: str, alias: str, *, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        what=f"{what} inside of a transaction of the database {alias!r}: others "
+        "would get the lock before its changes are committed",
+        hint=hint,
+    )
 
 
 def tell_of_changes(released: object) -> None:

@@ -14,19 +14,34 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from random import random
+from time import monotonic
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
 from aiorwlock_remote._util.exc_info import ExcInfo
-from aiorwlock_remote.errors import Closed, LockLost, NotOwner
+from aiorwlock_remote.core.timing import back_off
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    Closed,
+    LockError,
+    LockLost,
+    NotOwner,
+)
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.connect import open_in
 from aiorwlock_remote.locks.held import BaseHeld, state_of
 from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.recipes.moving import MovingHeld as AsyncMovingHeld
+from aiorwlock_remote.recipes.moving import MovingLock as AsyncMovingLock
+from aiorwlock_remote.recipes.moving import grants_of, not_movable
+from aiorwlock_remote.recipes.moving import is_held as is_moving_held
+from aiorwlock_remote.recipes.moving import leave as leave_moving
 from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
+from aiorwlock_remote.recipes.outage import MAX_CONNECT_PAUSE, may_pass
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.sync.background import (
@@ -47,6 +62,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+store_log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 _END = object()
 
@@ -82,7 +98,7 @@ class Calls(ABC):
         self._check_transactions()
         loop = self._loop
         got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
-        _tell_of_drops(got)
+        _hand_out(got, self)
         return got
 
     def _try(
@@ -177,7 +193,8 @@ async def close_locks(locks: aio.Locks) -> None:
 
 
 class Opener:
-    """A store that is opened once in each process that uses it.
+    """A store that is opened once in each process that uses it; now, or if it is down
+    when it is used next.
 
     ``reopens``: whether a forked child process opens the store anew; else it gets
     ``Closed``, because it would share the parent's client.
@@ -189,8 +206,27 @@ class Opener:
         self._opened: Opened | None = None
         self._is_child = False
         self.closed: bool = False
+        # Attempts to open in a row that failed, with what, and when the next is due.
+        self._failures = 0
+        self._outage: LockError | None = None
+        self._retry_at = 0.0
         enroll(self)
-        self.get()
+        try:
+            self.get()
+        except LockError:
+            # Else nothing whose settings connect would start during an outage: neither
+            # a server nor ``manage.py`` (test_down_at_the_start).
+            if not self.is_down:
+                raise
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the store could not be reached yet."""
+        return self._failures > 0
 
     def get(self) -> Opened:
         """Return the store of this process; open it if need be."""
@@ -213,6 +249,7 @@ class Opener:
     def forked(self) -> None:
         keep((self._opened, self._connecting))
         self._opened, self._is_child = None, True
+        self._failures, self._outage, self._retry_at = 0, None, 0.0
         # A thread of the parent may have held it.
         self.__dict__.pop("_opening", None)
 
@@ -223,7 +260,31 @@ class Opener:
                 raise Closed
             if self._is_child and not self._reopens:
                 raise Closed(reason="forked")
-            return self._opened or background().run(self._connect)
+            if self._opened is None:
+                self._try_to_open()
+            assert self._opened is not None
+            return self._opened
+
+    def _try_to_open(self) -> None:
+        if monotonic() < self._retry_at:
+            raise BackendUnavailable(
+                what=f"no connection to the store: {self._outage}", nothing_done=True
+            ) from self._outage
+        try:
+            background().run(self._connect)
+        except LockError as exc:
+            if may_pass(exc):
+                if not self._failures:
+                    log_event(store_log, "store_down_at_start", error=str(exc))
+                pause = back_off(self._failures, random(), longest=MAX_CONNECT_PAUSE)
+                self._failures += 1
+                self._outage, self._retry_at = exc, monotonic() + pause
+            # Without the frames of the loop, which name no cause.
+            raise exc.with_traceback(None) from exc.__cause__
+        if self._failures:
+            attempts = self._failures + 1
+            log_event(store_log, "store_connected", logging.INFO, attempts=attempts)
+        self._failures, self._outage = 0, None
 
     def _lock(self) -> threading.Lock:
         # Made when it is needed: if gevent came between, as in a worker that patches
@@ -255,7 +316,8 @@ class Made(Calls, Generic[A]):
         self._opener = opener
         self._make = make
         self._made: tuple[Opened, A] | None = None
-        _ = self._twin  # raises if an argument is not valid
+        if opener.is_open:
+            _ = self._twin  # raises if an argument is not valid
 
     @property
     def _loop(self) -> Background:
@@ -279,7 +341,9 @@ class Made(Calls, Generic[A]):
 
 
 class LocksTwin(Made[aio.Locks]):
-    """Base of ``Locks``: opened by ``connect``, closed by ``with`` or ``close``."""
+    """Base of ``Locks``: opened by ``connect`` or later, closed by ``with`` or
+    ``close``.
+    """
 
     def __init__(self, opener: Opener) -> None:
         super().__init__(opener, _locks_of)
@@ -297,10 +361,16 @@ class LocksTwin(Made[aio.Locks]):
         self._opener.close()
 
     def __enter__(self) -> Self:
+        self._opener.get()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_down(locks: LocksTwin) -> bool:
+    """Return whether the store of ``locks`` could not be reached yet."""
+    return locks._opener.is_down  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 def _locks_of(opened: Opened) -> aio.Locks:
@@ -315,6 +385,11 @@ class LockTwin(Made[A]):
         self._entered = threading.local()
         super().__init__(opener, make)
 
+    @cached_property
+    def _excludes(self) -> bool:
+        # A permit says how many may work at a time, not who sees what.
+        return self.mode != "permit"
+
     @property
     @abstractmethod
     def resource(self) -> str: ...
@@ -324,8 +399,7 @@ class LockTwin(Made[A]):
     def mode(self) -> aio.ModeName: ...
 
     def _check_transactions(self) -> None:
-        # A permit says how many may work at a time, not who sees what.
-        if self.mode != "permit":
+        if self._excludes:
             check_transactions(self)
 
     def _enter(self, held: G) -> G:
@@ -348,6 +422,22 @@ class LockTwin(Made[A]):
         held.__exit__(*exc_info)
 
 
+class MovingLockTwin(LockTwin[AsyncMovingLock]):
+    """Base of ``MovingLock``: its twin is made when both stores are open."""
+
+    def __init__(
+        self, old: object, new: object, make: Callable[[object], AsyncMovingLock]
+    ) -> None:
+        openers: list[Opener] = []
+        for lock in (old, new):
+            if not isinstance(lock, LockTwin):
+                raise not_movable(lock)
+            openers.append(lock._opener)  # noqa: SLF001 - same file
+        # Of a store that is down: it must not be needed before the lock is used.
+        closed = (opener for opener in openers if not opener.is_open)
+        super().__init__(next(closed, openers[0]), make)
+
+
 # ------------------------------------------------------------------------------- grants
 
 
@@ -359,6 +449,9 @@ class SyncGrant(Calls, Generic[A]):
         self._twin = twin
         self._inside = SingleEntry(type(self).__name__)
         self._handed_out = self._left = False
+        # A ``Locks`` that is dropped is closed, and would end this grant
+        # (test_a_grant_keeps_its_locks_open).
+        self._lock: object = None
         # What this grant was moved into (``upgrade``): it lives as long as this one, so
         # that a body may ignore what ``upgrade`` returns.
         self._successor: object = None
@@ -433,14 +526,14 @@ class SyncGrant(Calls, Generic[A]):
         )
 
 
-def _tell_of_drops(got: object) -> None:
-    # From now on: the thread has what the loop made for it.
+def _hand_out(got: object, source: Calls) -> None:
+    # From now on drops are told of: the thread has what the loop made for it.
     if got is None:
         return
-    grants = cast("tuple[object, ...]", got) if isinstance(got, tuple) else (got,)
-    for grant in grants:
-        assert isinstance(grant, SyncGrant)
-        grant._handed_out = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+    several = isinstance(got, tuple)
+    lock = source._lock if isinstance(source, SyncGrant) else source  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType] - same file
+    for grant in cast("tuple[SyncGrant[Any], ...]", got if several else (got,)):
+        grant._handed_out, grant._lock = True, lock  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 def borrow(held: G) -> G:
@@ -504,6 +597,38 @@ class HeldTwin(GrantTwin[aio.Held]):
         except (LockLost, Closed):
             if state.options.on_lost == "raise":
                 raise
+
+
+class MovingHeldTwin(SyncGrant[AsyncMovingHeld]):
+    """Base of ``MovingHeld``."""
+
+    def __init__(self, loop: Background, twin: AsyncMovingHeld) -> None:
+        super().__init__(loop, twin)
+        for grant in grants_of(twin):
+            _shown_as[grant] = weakref.ref(self)
+
+    def guard(self, function: Callable[[], T]) -> T:
+        """Call ``function()`` and return its result, unless a grant was lost.
+
+        The grants are checked before and after. **A loss does not stop the function**:
+        it runs to its end, then ``LockLost`` is raised in place of its result.
+
+        Raises:
+            LockLost: a grant is lost; ``function`` was not called, or has ended.
+            NotOwner: the grants were released.
+        """
+        self.check()
+        result = function()
+        self.check()
+        return result
+
+    @staticmethod
+    async def _leave(twin: AsyncMovingHeld, *, quietly: bool) -> None:
+        await leave_moving(twin, quietly=quietly)
+
+    @staticmethod
+    def _is_held(twin: AsyncMovingHeld) -> bool:
+        return is_moving_held(twin)
 
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import Unpack, final, get_args
 
@@ -12,8 +13,7 @@ from aiorwlock_remote.core.commands import ForceRelease
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import PollPolicy, check_seconds
-from aiorwlock_remote.locks.client import session_of
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import sessions_of
 from aiorwlock_remote.ports import (
     Backend,
     Clock,
@@ -25,14 +25,18 @@ from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
+LOOP_TIMEOUT = 10.0
+"""Seconds to wait for the event loop of the synchronous API."""
+
 
 @final
 class FaultyMemory:
     """In-memory lock store with faults: lost grants, a faster clock, failing requests.
 
-    ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
-    ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
-    same locks and the same clock. Use the store in one event loop at a time.
+    ``connect`` of both APIs takes this object in place of a URL, and ``rival`` as in
+    another process. Faults of its ``link`` affect every ``Locks`` except those of
+    ``rival``. All see the same locks and the same clock. Use the store in one event
+    loop at a time: that of a test, or by the synchronous API.
     ``poll_policy``: how often waiters poll, for tests of waiting; None: the memory
     store's default.
     """
@@ -43,7 +47,9 @@ class FaultyMemory:
         self._database = MemoryDatabase()
         self._clock = _Ahead()
         self._stores: list[FaultyStore] = []
-        self._sessions: list[Session] = []
+        self.rival: Backend = _Rival(self)
+        """The same store for ``connect``, as in another process. No fault hits its
+        requests."""
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
@@ -60,15 +66,15 @@ class FaultyMemory:
             BackendUnavailable: The link is down.
             ConfigurationError: An option is not valid.
         """
-        async with self._connected(self, options) as locks:
+        async with connect(self, **options) as locks:
             yield locks
 
     @asynccontextmanager
     async def connect_rival(
         self, **options: Unpack[OptionArgs]
     ) -> AsyncIterator[Locks]:
-        """Open a ``Locks`` in place of another process; no fault hits its requests."""
-        async with self._connected(_Rival(self), options) as locks:
+        """Open a ``Locks`` of ``rival``."""
+        async with connect(self.rival, **options) as locks:
             yield locks
 
     def lose(
@@ -81,21 +87,27 @@ class FaultyMemory:
 
         A body of ``async with`` is cancelled at its next ``await`` that waits. Other
         clients can acquire the lock at once. Call this method in the event loop of the
-        holders, best in code that holds the lock: ``locked()`` becomes true some turns
-        of the loop before the holder's acquire returns.
+        holders, or in a thread of the synchronous API; best in code that holds the
+        lock: ``locked()`` becomes true some turns of the loop before the holder's
+        acquire returns.
 
         Raises:
-            LookupError: No ``Locks`` from this object's own ``connect`` or
-                ``connect_rival`` holds the lock, or its acquire has not returned yet.
+            LookupError: No ``Locks`` of this store holds the lock, or its acquire has
+                not returned yet.
             ConfigurationError: The name or the reason does not exist.
         """
         if reason not in get_args(LossReason):
             known = f"known: {', '.join(get_args(LossReason))}"
             what = f"loss reason {reason!r} does not exist"
             raise ConfigurationError(what=what, hint=known)
+        self._in_loop(lambda: self._lose(resource_type, resource_id, reason))
+
+    def _lose(
+        self, resource_type: str, resource_id: ResourceId, reason: LossReason
+    ) -> None:
         leases = [
             lease
-            for session in self._sessions
+            for session in sessions_of(self._stores)
             for lease in session.leases()
             if lease.resource == session.resource(resource_type, resource_id)
         ]
@@ -121,7 +133,7 @@ class FaultyMemory:
         """
         check_seconds("seconds", seconds)
         self._clock.seconds += seconds
-        self._wake_waiters()
+        self._in_loop(self._wake_waiters)
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -136,7 +148,7 @@ class FaultyMemory:
             yield
         finally:
             self.link.down = before
-            self._wake_waiters()
+            self._in_loop(self._wake_waiters)
 
     def _open(
         self,
@@ -151,17 +163,24 @@ class FaultyMemory:
         self._stores.append(store)
         return store
 
-    @asynccontextmanager
-    async def _connected(
-        self, backend: Backend, options: OptionArgs
-    ) -> AsyncIterator[Locks]:
-        async with connect(backend, **options) as locks:
-            session = session_of(locks)
-            self._sessions.append(session)
+    def _in_loop(self, change: Callable[[], object]) -> None:
+        # In the loop of the synchronous API, if that has the locks: a thread of a test
+        # must not change a store in the middle of another one's step.
+        loops = (session.loop for session in sessions_of(self._stores))
+        elsewhere = next((loop for loop in loops if not loop.here()), None)
+        if elsewhere is None:
+            change()
+            return
+        done: Future[object] = Future()
+
+        def run() -> None:
             try:
-                yield locks
-            finally:
-                self._sessions.remove(session)
+                done.set_result(change())
+            except Exception as exc:  # noqa: BLE001 - raised in the caller
+                done.set_exception(exc)
+
+        elsewhere.call_soon(run)
+        done.result(LOOP_TIMEOUT)
 
     def _break(self, lease: Lease) -> None:
         command = ForceRelease(holder_of(lease.ticket), lease.fence)

@@ -5,12 +5,13 @@ Load it in the topmost ``conftest.py``::
     pytest_plugins = ["aiorwlock_remote.testing.plugin"]
 
 The fixtures ``memory_locks`` and ``rival_locks`` work in tests that anyio's plugin runs
-(on asyncio or trio), and in tests that pytest-asyncio or pytest-trio runs.
+(on asyncio or trio), and in tests that pytest-asyncio or pytest-trio runs;
+``sync_memory_locks`` and ``sync_rival_locks`` in ordinary tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Locks
+    from aiorwlock_remote.sync import Locks as SyncLocks
     from aiorwlock_remote.testing.memory import FaultyMemory
 
 # No entry point makes pytest load this plugin: that would import the library, and
@@ -51,6 +53,24 @@ def memory_locks(request: pytest.FixtureRequest) -> Locks:
 def rival_locks(request: pytest.FixtureRequest) -> Locks:
     """Return a second ``Locks`` on the store ``lock_store``; no request of it fails."""
     return _opened(request, "rival_locks")
+
+
+@pytest.fixture
+def sync_memory_locks(lock_store: FaultyMemory) -> Iterator[SyncLocks]:
+    """Return a ``Locks`` of the synchronous API on the store ``lock_store``."""
+    from aiorwlock_remote.sync import connect  # noqa: PLC0415
+
+    with connect(lock_store) as locks:
+        yield locks
+
+
+@pytest.fixture
+def sync_rival_locks(lock_store: FaultyMemory) -> Iterator[SyncLocks]:
+    """Return a second one, as in another process; no request of it fails."""
+    from aiorwlock_remote.sync import connect  # noqa: PLC0415
+
+    with connect(lock_store.rival) as locks:
+        yield locks
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,7 +120,7 @@ def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
     else:
         pytest.fail(
             f"{name} needs a test that anyio, pytest-asyncio or pytest-trio runs;"
-            " elsewhere use: async with lock_store.connect() as locks",
+            f" an ordinary one needs sync_{name}",
             pytrace=False,
         )
     return locks

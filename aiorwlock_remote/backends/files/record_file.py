@@ -24,6 +24,7 @@ from typing import Any
 
 from aiorwlock_remote.backends.files.directory import LockDirectory, unlock
 from aiorwlock_remote.backends.files.system import plain_file_length
+from aiorwlock_remote.core.codec import UPGRADE
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 
 MIN_SLOT_BYTES = 4096
@@ -254,7 +255,7 @@ def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
         if slot.startswith(ANY_VERSION_MAGIC):
             raise BadRecord(
                 what="the stored record is of an unknown version",
-                hint="upgrade aiorwlock-remote in every process that uses the store",
+                hint=UPGRADE,
             )
         return None
     try:

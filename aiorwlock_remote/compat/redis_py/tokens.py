@@ -24,6 +24,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Granted,
     NotHeld,
+    Released,
     Renew,
     Renewed,
 )
@@ -44,7 +45,6 @@ from aiorwlock_remote.locks.info import Holder
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
-from aiorwlock_remote.runtime.store_client import was_held
 from aiorwlock_remote.sync.background import background, enroll, keep
 from aiorwlock_remote.sync.twins import close_locks, open_locks
 
@@ -165,7 +165,9 @@ class TokenLock:
         client = (await self._server.session()).client
         # Through the queue: its next waiters ask in the same request.
         queue = client.queues.queue(self._resource)
-        return was_held(await client.answer(partial(queue.release, token))) is None
+        reply = await client.answer(partial(queue.release, token))
+        assert isinstance(reply, Released)
+        return reply.held
 
     async def extend(self, token: str, seconds: float, *, add: bool) -> bool:
         """Let the grant live for so many seconds from now, even if it would have lived

@@ -183,7 +183,7 @@ class RowRequests(Generic[S]):
         doubt = doubtful or is_uncertain(error)
         if doubt and row.strategy.lease is None:
             # Without a ticket a release could take away the lock of another holder, so
-            # the row may stay locked (test_row_lock_faults.py, test_a_lost_reply).
+            # the row may stay locked (test_cancelled_before_the_reply_is_lost).
             log_event(
                 log,
                 "row_lock_uncertain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import ClassVar
 
@@ -55,6 +56,17 @@ class SemaphoreCases(Cases):
         actors = [await self.actors.enters(api(locks, 4)) for locks in each]
         fences = [(await actor.inside()).fence for actor in actors]
         assert fences == sorted(set(fences))
+
+    async def test_permits_of_one_step_have_fences_of_their_own(self) -> None:
+        """Also if a store that chooses the fences itself counts steps, not permits."""
+        seen: list[list[int]] = []
+        for _ in range(3):
+            actors = [await self.actors.asks(api(self.locks, 9)) for _ in range(9)]
+            seen.append([(await actor.inside()).fence for actor in actors])
+            for actor in actors:
+                await actor.leave()
+        assert len({fence for turn in seen for fence in turn}) == 27, seen
+        assert all(max(one) < min(two) for one, two in pairwise(seen)), seen
 
     async def test_in_the_order_of_arrival(self) -> None:
         """A free permit goes to the client that has waited longest."""
