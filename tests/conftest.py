@@ -16,6 +16,8 @@ import pytest
 from hypothesis import settings
 
 from aiorwlock_remote.testing.conformance.cases.base import renew_often
+from tests.long import RUNS as LONG_ONES_RUN
+from tests.long import is_long
 from tests.loops import (
     CROWD_CASES,
     LOOPS,
@@ -167,7 +169,7 @@ SLOW = (
     "tests/recipes/test_set_random_histories.py",
     "tests/recipes/test_set_rwlock_",
     "tests/runtime/test_controls.py",
-    "tests/runtime/test_conversion.py::test_a_thousand_random_sequences",
+    "tests/runtime/test_conversion.py::test_random_sequences",
     "tests/runtime/test_lease_keeper_random_histories.py",
     "tests/runtime/test_lease_keeper_threads.py",
     "tests/runtime/test_memory_growth.py::test_locks_opened_anew_leave_nothing",
@@ -290,7 +292,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _left_out(item: pytest.Item) -> bool:
     """Whether it would tell nothing."""
-    if chosen.is_left_out(item):
+    if chosen.is_left_out(item) or (is_long(item) and not LONG_ONES_RUN):
         return True
     if item.get_closest_marker("of_today") and not chosen.any_is():
         return True
@@ -353,6 +355,8 @@ def pytest_collection_modifyitems(
             getattr(item, "module", None), "WorkerPool"
         ):
             item.add_marker(pytest.mark.crowd)
+        if is_long(item):
+            item.add_marker(pytest.mark.long)
         if name.startswith(SLOW) or uvloop or node or sleeping or (trio and store):
             item.add_marker(pytest.mark.slow)
     if left_out:

@@ -16,7 +16,7 @@ from aiorwlock_remote import errors
 PUBLIC = [getattr(aiorwlock_remote, name) for name in aiorwlock_remote.__all__]
 CLASSES = [thing for thing in PUBLIC if inspect.isclass(thing)]
 
-#: Names that users may rely on: docs/reference/api.md has them all.
+#: Names that users may rely on: docs/reference has them all.
 CONTRACT = {
     "Locks": "mutex lock rwlock semaphore multi list stale force_release adopt aclose "
     "mutex_set row_lock set_rwlock occupancy acquire_mutex_lock release_mutex_lock "

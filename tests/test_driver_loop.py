@@ -6,7 +6,9 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any
 
 import anyio
 import pytest
@@ -14,9 +16,11 @@ import pytest
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote._util import driver_loop
 from aiorwlock_remote._util.driver_loop import (
+    BackgroundLoop,
     OtherThreadLoop,
     SameLoop,
     ThreadLoop,
+    begin_task,
     driver_loop_for,
     submit_and_wait,
 )
@@ -203,6 +207,100 @@ async def test_a_coroutine_that_ends_in_its_first_step_has_no_task() -> None:
     near.begin(work)
     assert done == ["done"]
     assert asyncio.all_tasks() == tasks
+
+
+async def test_wake_calls_the_function_in_the_loop() -> None:
+    """Each wake-up is followed by a call; a full socket loses none."""
+    called, names, may_run = threading.Event(), set[str](), threading.Event()
+
+    def on_wake() -> None:
+        names.add(threading.current_thread().name)
+        called.set()
+
+    there = BackgroundLoop("test", on_wake)
+    for _ in range(3):
+        called.clear()
+        there.wake()
+        assert await anyio.to_thread.run_sync(called.wait, 5)
+    there.call_soon(may_run.wait, 30)
+    for _ in range(100_000):
+        there.wake()
+    called.clear()
+    there.wake()
+    may_run.set()
+    assert await anyio.to_thread.run_sync(called.wait, 5)
+    assert names == {"aiorwlock_remote test"}
+    await anyio.to_thread.run_sync(there.end)
+    called.clear()
+    there.wake()  # nobody is left who is woken
+    assert not called.is_set()
+
+
+Steps = Callable[[list[str]], Coroutine[Any, Any, None]]
+_value: ContextVar[str] = ContextVar("value", default="")
+
+
+async def _waits(came: list[str]) -> None:
+    task = asyncio.current_task()
+    _value.set("mine")
+    with anyio.CancelScope():
+        came.append("begun")
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            came.append("cancelled")
+            raise
+    assert asyncio.current_task() is task
+    assert _value.get() == "mine"
+    came.append("ended")
+
+
+async def _never_waits(came: list[str]) -> None:
+    assert asyncio.current_task() is not None
+    came.append("ended")
+
+
+@pytest.mark.only_on("asyncio", "it makes tasks of asyncio")
+@pytest.mark.parametrize(
+    ("steps", "at_once", "at_last"),
+    [
+        (_waits, ["begun"], ["begun", "ended"]),
+        (_never_waits, ["ended"], ["ended"]),
+    ],
+)
+async def test_a_begun_task_has_run_up_to_its_first_await(
+    steps: Steps, at_once: list[str], at_last: list[str]
+) -> None:
+    came, seen, tasks = list[str](), list[list[str]](), list[asyncio.Task[None]]()
+
+    def begin() -> None:
+        tasks.append(begin_task(steps(came)))
+        seen.append(list(came))
+        assert asyncio.current_task() is None
+        assert not _value.get()
+
+    asyncio.get_running_loop().call_soon(begin)
+    await asyncio.sleep(0)
+    assert seen == [at_once]
+    await tasks[0]
+    assert came == at_last
+
+
+@pytest.mark.only_on("asyncio", "it makes tasks of asyncio")
+async def test_a_begun_task_is_cancelled_behind_its_first_step() -> None:
+    waits, ends, tasks = list[str](), list[str](), list[asyncio.Task[None]]()
+
+    def begin() -> None:
+        for steps, came in ((_waits, waits), (_never_waits, ends)):
+            tasks.append(begin_task(steps(came)))
+            tasks[-1].cancel()
+
+    asyncio.get_running_loop().call_soon(begin)
+    await asyncio.sleep(0)
+    await asyncio.wait(tasks)
+    assert tasks[0].cancelled()
+    assert waits == ["begun", "cancelled"]
+    assert ends == ["ended"]
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")

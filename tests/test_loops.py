@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 
 import anyio.lowlevel
 import pytest
 import sniffio
 import trio
 
+from tests.long import LONG
 from tests.loops import LOOPS
 
 
@@ -56,3 +58,14 @@ def test_modes_of_the_plugins(pytestconfig: pytest.Config) -> None:
 
 def test_all_three_loops_are_there() -> None:
     assert {loop.id for loop in LOOPS} == {"asyncio", "uvloop", "trio"}
+
+
+def test_what_the_full_tests_leave_out_is_there() -> None:
+    """A test that is renamed must not come back to them unseen."""
+    folder = Path(__file__).parent
+    for files in LONG.values():
+        for file, names in files.items():
+            text = (folder / file).read_text("utf-8")
+            for name in names:
+                test = name.partition("[")[0]
+                assert not test or f"def {test}" in text, f"{file}: {name}"

@@ -103,10 +103,19 @@ def test_the_exported_counts() -> None:
         "waiting order write": 3,
         "waiting order read": 1,
         "never_ending order": 1,
-        "left_behind order": 2,  # the lease that ran out, too
+        "left_behind order": 1,
+        "ran_out order": 1,  # it blocks nobody
         "oldest_held_seconds order": 100,
         "longest_wait_seconds order": 5,
     }
+
+
+def test_after_the_clock_was_set_back_every_live_holder_looks_left_behind() -> None:
+    back = replace(
+        order(1, holder("a"), holder("b", expires_in=-1.0)), clock_set_back=9
+    )
+    seen = exported(Listed(back).lister())
+    assert (seen["left_behind order"], seen["ran_out order"]) == (1, 1)
 
 
 def test_a_type_that_was_seen_is_counted_on() -> None:

@@ -6,13 +6,17 @@ import io
 import json
 import re
 import shlex
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiorwlock_remote.cli.main import main
+from aiorwlock_remote.sync import connect as sync_connect
 from tests.cli.fix_cli import (
     TIMEOUT,
     Store,
@@ -82,6 +86,25 @@ def test_ls_text(left: Store) -> None:
     assert words[:2] == ["order/a/b", "write"]
     assert words[2:4] == [holder["holder"], str(holder["fence"])]
     assert "never ends" in row
+
+
+@pytest.mark.parametrize("words", [["ls"], ["stale"], ["ls", "--json"]])
+def test_what_cannot_be_read_is_named(tmp_path: Path, words: list[str]) -> None:
+    """The other resources are shown all the same."""
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with sync_connect(url) as locks:
+        for number in (1, 2):
+            locks.mutex("order", number).acquire(lease=None).detach()
+    with closing(sqlite3.connect(tmp_path / "locks.db")) as db, db:
+        damage = "UPDATE doormans SET record = '{\"v\": 99}' WHERE resource_id = '1'"
+        assert db.execute(damage).rowcount == 1
+    ran = here(words, environment(RWLOCK_URL=url))
+    assert ran.returncode == 0
+    assert "order/2" in ran.stdout
+    assert "order/1" not in ran.stdout
+    said = ran.stderr.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("rwlock: cannot be read: order/1: ")
 
 
 def test_ls_of_a_type(left: Store) -> None:

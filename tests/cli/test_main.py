@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from aiorwlock_remote import registry
-from aiorwlock_remote.cli.options import Utf8Text
+from aiorwlock_remote.cli.options import SECONDS, Utf8Text
 from aiorwlock_remote.core.text import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment, here
 
@@ -25,6 +26,7 @@ def test_help_names_the_commands_and_the_exit_codes(store: Store) -> None:
     for word in (*COMMANDS, "69", "75", "76", "126", "127", "128+n"):
         assert word in done.stdout
     assert store.rwlock().stdout == done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_help_names_the_stores(store: Store) -> None:
@@ -46,6 +48,20 @@ def test_help_of_a_command(store: Store, command: str) -> None:
     assert "RWLOCK_URL" in done.stdout
     assert done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("20s", 20), ("15m", 900), ("6h", 21600), ("1d", 86400)],
+)
+def test_a_time_may_have_a_unit(text: str, seconds: float) -> None:
+    assert SECONDS.convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "1w", "1 day", "0x1s", "--"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="a number of seconds, or has a unit"):
+        SECONDS.convert(text, None, None)
 
 
 @pytest.mark.parametrize("words", [[], ["run"], ["schema"]], ids=" ".join)

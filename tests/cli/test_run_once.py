@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,7 @@ from tests.servers.clock import off_by
 from tests.servers.redis import RedisServer
 from tests.servers.store_url import STORES, store_url
 
-DAY = "86400"
+DAY = "1d"
 
 
 @pytest.fixture(params=STORES)
@@ -44,6 +44,23 @@ def ran(done: subprocess.CompletedProcess[str]) -> bool:
     """Whether it ran ``echo``; all else would be a failure."""
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout == "ran\n"
+
+
+@contextmanager
+def running(url: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A run whose command has begun, and goes on until its input ends."""
+    with subprocess.Popen(
+        [*RWLOCK, "run", *words, "sh", "-c", "echo up; read _"],
+        env=environment(RWLOCK_URL=url),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            line(process, "up")
+            yield process
+        finally:
+            process.kill()
 
 
 def test_machines_at_the_same_time(url: str) -> None:
@@ -127,26 +144,38 @@ def test_the_locks_of_the_library(url: str) -> None:
     anyio.run(call)
 
 
+@pytest.mark.parametrize("command", ["no-such-command", "./report.txt", ""])
+def test_a_machine_without_the_command(tmp_path: Path, command: str) -> None:
+    """It leaves the period to the others."""
+    url, words = f"sqlite:///{tmp_path}/locks.db", ("--once-per", DAY, "job/report")
+    (tmp_path / "report.txt").write_text("no program")
+    name = str(tmp_path / command) if command.startswith("./") else command
+    done = rwlock(url, *words, "--", name)
+    assert done.returncode == 127
+    assert "not found, or not executable" in done.stderr
+    assert ran(rwlock(url, *words, "--", "echo", "ran"))
+
+
+def test_a_holder_that_is_killed_with_at_most(url: str) -> None:
+    """The next one runs it when the lock of the dead one is over."""
+    once = ("--once-per", DAY, "--at-most", "0.5", "job/report", "--")
+    with running(url, *once) as process:
+        process.kill()
+    wait_until_free(url, "job")
+    assert ran(rwlock(url, *once, "echo", "ran"))
+    assert not ran(rwlock(url, *once, "echo", "ran"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_holder_that_is_killed_or_paused(url: str, number: signal.Signals) -> None:
     """Nobody runs it again in this period, also after the lease of the lock."""
     once = ("--once-per", DAY, "--lease", "0.5", "job/report", "--")
-    with subprocess.Popen(
-        [*RWLOCK, "run", *once, "sh", "-c", "echo up; read _"],
-        env=environment(RWLOCK_URL=url),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            line(process, "up")
-            process.send_signal(number)
-            wait_until_free(url, "job")
-            assert not ran(rwlock(url, *once, "echo", "ran"))
-            process.send_signal(signal.SIGCONT)
-            process.wait(TIMEOUT)
-        finally:
-            process.kill()
+    with running(url, *once) as process:
+        process.send_signal(number)
+        wait_until_free(url, "job")
+        assert not ran(rwlock(url, *once, "echo", "ran"))
+        process.send_signal(signal.SIGCONT)
+        process.wait(TIMEOUT)
     lost_or_killed = 76 if number is signal.SIGSTOP else -signal.SIGKILL
     assert process.returncode == lost_or_killed
 
@@ -173,7 +202,8 @@ def test_unsupported_uses_are_refused(tmp_path: Path) -> None:
     url, command = f"sqlite:///{tmp_path}/locks.db", ("job/report", "--", "true")
     for words, message in [
         (("--once-per", "0"), "period=0.0 is out of range"),
-        (("--retry",), "--retry is for --once-per"),
+        (("--retry",), "--retry and --at-most are for --once-per"),
+        (("--at-most", "60"), "--retry and --at-most are for --once-per"),
         (("--read", "--once-per", "60"), "need --write"),
     ]:
         done = rwlock(url, *words, *command)

@@ -189,6 +189,21 @@ class MovesKeepFence(Fault):
         return reply
 
 
+class CountsReturns(Fault):
+    """Permits that are given out between two returns have one fence."""
+
+    _returned = 1
+
+    def altered(self, command: Command, reply: Reply) -> Reply:
+        self._returned += isinstance(command, Release)
+
+        def numbered(granted: Granted) -> Granted:
+            grants = tuple(_fence(grant, self._returned) for grant in granted.grants)
+            return replace(granted, grants=grants)
+
+        return map_granted(reply, numbered)
+
+
 class CountsFences(Fault):
     """Counts the phases of a resource from the clock at its first one."""
 

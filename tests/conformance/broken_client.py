@@ -7,8 +7,8 @@ given. What a store does wrong stands in ``broken.py``.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -47,7 +47,14 @@ from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.lock import RWLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.session import HeldState, Mover, ReleasesBody, Session
+from aiorwlock_remote.locks.session import (
+    HeldState,
+    Mover,
+    ReleasesBody,
+    Session,
+    TaskRef,
+)
+from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime import (
     acquirer,
     conversion,
@@ -155,9 +162,10 @@ def bad_tickets_are_defects(patch: MonkeyPatch) -> None:
 def an_own_task_may_wait(patch: MonkeyPatch) -> None:
     """A task that holds a resource may ask for it again."""
 
-    async def unchecked(self: Session, resource: Resource) -> None:
+    async def unchecked(self: Session, resource: Resource) -> TaskRef:
         del resource
         self.check()
+        return self.task()
 
     patch.setattr(Session, "may_ask", unchecked)
 
@@ -165,9 +173,10 @@ def an_own_task_may_wait(patch: MonkeyPatch) -> None:
 def one_lock_a_task(patch: MonkeyPatch) -> None:
     """A task that holds a resource may not ask for another one."""
 
-    async def strict(self: Session, resource: Resource) -> None:
+    async def strict(self: Session, resource: Resource) -> TaskRef:
         if self._grants:
             raise WouldDeadlock(resource=resource.label, held_mode="write")
+        return self.task()
 
     patch.setattr(Session, "may_ask", strict)
 
@@ -710,7 +719,9 @@ def strangers_are_left_out(patch: MonkeyPatch) -> None:
 def defects_are_raised(patch: MonkeyPatch) -> None:
     """What a store raises is not handed to the tasks that wait for its reply."""
 
-    def step(self: StoreClient, resource: Resource, command: Command) -> Any:  # noqa: ANN401 - as it has it
+    def step(
+        self: StoreClient, resource: Resource, command: Command, _: object = None
+    ) -> object:
         return self.store.step(resource, command)
 
     patch.setattr(StoreClient, "step", step)
@@ -718,4 +729,12 @@ def defects_are_raised(patch: MonkeyPatch) -> None:
 
 def the_rest_of_a_timeout_is_reported(patch: MonkeyPatch) -> None:
     """The error of several locks tells what was left of the timeout for the last."""
-    patch.setattr(Multi, "_naming_own_timeout", lambda _: nullcontext())
+
+    @contextmanager
+    def broken(
+        clock: Clock, timeout: float | None
+    ) -> Iterator[Callable[[], float | None]]:
+        until = None if timeout is None else clock.now() + timeout
+        yield lambda: None if until is None else max(0.0, until - clock.now())
+
+    patch.setattr(multi, "one_timeout", broken)

@@ -16,6 +16,7 @@ def redis(redis_server: RedisServer) -> None:
     RedisHarness.server = redis_server
 
 
+@pytest.mark.no_uvloop("it has no connections")
 class TestClient(ConformanceSuite):
     """``memory://``, whose replies come at once."""
 
@@ -23,6 +24,7 @@ class TestClient(ConformanceSuite):
     harness = MemoryHarness()
 
 
+@pytest.mark.no_uvloop("its connections are those of asyncio, and test_redis.py has it")
 @pytest.mark.usefixtures("redis")
 class TestClientOfServer(ConformanceSuite):
     """``redis://``, whose replies come later."""

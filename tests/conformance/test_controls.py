@@ -367,8 +367,7 @@ def believes_for_ever(patch: pytest.MonkeyPatch) -> None:
         queue._store_time = known
         return effects
 
-    patch.setattr(StoreTime, "believes", lambda *_: True)
-    patch.setattr(StoreTime, "before", lambda *_: 1e12)
+    patch.setattr(StoreTime, "bounds", lambda *_: (1e12, 0.0))
     patch.setattr(ModeQueue, "failed", remembers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -186,7 +187,6 @@ RUN_ON: dict[type[ConformanceSuite], set[str]] = {
     **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights)},
     RedisPairs: {"trio"},
     **{suite: {"asyncio", "trio", "uvloop"} for suite in (Mariadb, Mysql, Redis)},
-    **{suite: {"asyncio", "trio", "uvloop"} for suite in (Client, ClientOfServer)},
     RedisClient: {"asyncio"},
     LoopBoundClient: {"uvloop"},
 }
@@ -326,6 +326,7 @@ def _collected() -> Iterator[tuple[str, str, str, str]]:
     listed = subprocess.run(
         [*command, "-p", "no:cacheprovider", "tests/conformance"],
         cwd=ROOT,
+        env={**os.environ, "LONG": "1"},  # with the suites of `nox -s long`
         capture_output=True,
         text=True,
         check=True,

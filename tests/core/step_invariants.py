@@ -271,7 +271,8 @@ class StepInvariants:
         lives = lives and not grant.dead(now)
         if after.grant(grant.ticket) is not None:
             return
-        assert not any(p.ticket == grant.ticket for p in after.queue)
+        if not _brings_back(command, grant.ticket):
+            assert not any(p.ticket == grant.ticket for p in after.queue)
         number = {p.number: p for p in after.queue}
         waits = [
             p
@@ -350,3 +351,12 @@ def _uses(command: Command, ticket: str) -> bool:
             return ticket in dict(command.tickets)
         case _:
             return False
+
+
+def _brings_back(command: Command, ticket: str) -> bool:
+    """Return whether a command queues this ticket, whose grant was pushed and ended:
+    an old request that arrives once more
+    (test_an_old_request_may_bring_back_a_ticket_that_was_pushed).
+    """
+    following = [ask.following for ask in acquires(command)]
+    return any(claim is not None and claim.ticket == ticket for claim in following)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from dataclasses import fields
@@ -105,3 +106,19 @@ def test_not_owner_says_what_was_meant_to_be_done() -> None:
     message = str(NotOwner(resource="order/42", action="release"))
     assert message.startswith("cannot release order/42: ")
     assert "released, moved or given away" in message
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("full", [False, True])
+def test_an_error_is_made_anew_of_its_args(cls: type[LockError], full: bool) -> None:
+    """As Celery does it, which stores the arguments as JSON."""
+    error = cls()
+    if full:  # a store may add to an error that it caught
+        for name, value in vars(filled(cls)).items():
+            setattr(error, name, value)
+    again = cls(*json.loads(json.dumps(error.args)))
+    assert str(again) == str(error)
+    for field in fields(cls):
+        if not field.kw_only:
+            given, made = getattr(error, field.name), getattr(again, field.name)
+            assert made == (list(given) if isinstance(given, tuple) else given)

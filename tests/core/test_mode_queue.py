@@ -78,8 +78,7 @@ def test_whatever_happens_nothing_is_left_behind(
 
 def lets_all_in(patch: pytest.MonkeyPatch) -> None:
     """Break the bound: each message is believed, for ever."""
-    patch.setattr(StoreTime, "believes", lambda *_: True)
-    patch.setattr(StoreTime, "before", lambda *_: 1e12)
+    patch.setattr(StoreTime, "bounds", lambda *_: (1e12, 0.0))
 
 
 def counts_from_the_reply(patch: pytest.MonkeyPatch) -> None:
@@ -453,7 +452,7 @@ def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
     it.join(one := waiter("a"))
     it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
     it.ask()
-    one.last_reply = None  # as the wait queue does when an error will not pass
+    one.replied = False  # as the wait queue does when an error will not pass
     effects = it.failed(2.0, 0.5)
     assert (effects.turned_away, effects.send) == ((one,), Withdraw("g", Mode.WRITE))
     assert it.join(waiter("b")) is not None
@@ -717,6 +716,49 @@ def test_a_read_does_not_replace_the_reply() -> None:
     assert it.pushed(replace(message("a"), seen=seen), 1.91) is None
 
 
+def test_the_confirmation_is_made_ahead() -> None:
+    """While one task waits, and no longer."""
+    it, _ = queued("a")
+    ready = it.confirmation()
+    assert ready is not None
+    effects = it.pushed(message("a"), 1.91)
+    assert effects is not None
+    assert effects.send is ready
+    plain, _ = queued("a")
+    effects = plain.pushed(message("a"), 1.91)
+    assert effects is not None
+    assert effects.send == ready
+
+
+def test_a_confirmation_that_was_made_for_fewer_tasks_is_not_sent() -> None:
+    it, _ = queued("a")
+    ready = it.confirmation()
+    it.join(waiter("b"))
+    assert it.confirmation() is None, "the next task's claim goes along"
+    it, _ = queued("a")
+    ready = it.confirmation()
+    it.join(waiter("b"))
+    effects = it.pushed(message("a"), 1.91)
+    assert effects is not None
+    assert effects.send is not ready
+    assert isinstance(effects.send, Acquire)
+    assert effects.send.following == waiter("b").claim
+
+
+def test_a_confirmation_that_was_made_for_another_task_is_not_sent() -> None:
+    it, (first,) = queued("a")
+    ready = it.confirmation()
+    it.join(waiter("b"))
+    it.leave(first)
+    assert it.ask() is not None
+    it.answered(Waiting(1, None, (), CLOCK), 1.0, 1.001, 0.5)
+    effects = it.pushed(message("b"), 1.91)
+    assert effects is not None
+    assert effects.send is not ready
+    assert isinstance(effects.send, Acquire)
+    assert effects.send.claims == (waiter("b").claim,)
+
+
 def test_the_ticket_in_the_entry_is_withdrawn() -> None:
     """A task that leaves takes its ticket along, or the store would grant it."""
     it, (first, second) = queued("a", "b")
@@ -746,7 +788,7 @@ def test_a_claim_that_is_never_pushed_is_not_withdrawn(kind: str) -> None:
     delay = 5 if kind == "lock delay" else 0
     it.join(one := Waiter(Claim("a", lease, lock_delay=delay), Policy.FAIR))
     it.join(waiter("b"))
-    it.answered(Waiting(1, None, (), CLOCK), 1.0, 1.1, 0.5)
+    it.answered(Waiting(1, None, (), CLOCK), 1.0, 1.001, 0.5)
     assert it.leave(one) is None
 
 

@@ -212,6 +212,21 @@ def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
     assert granted(lock.ask("r", READ))
 
 
+def test_a_later_expiry_shortens_no_lock_delay() -> None:
+    """Of two readers the first to expire had the longer one."""
+    lock = OneLock()
+    lock.ask("long", READ, lease=SECOND, lock_delay=10 * SECOND)
+    lock.ask("short", READ, lease=2 * SECOND, lock_delay=SECOND)
+    lock.wait(SECOND + SECOND // 2)
+    assert not granted(lock.attempt("a", WRITE)), "the first has expired"
+    lock.wait(SECOND)
+    assert not granted(lock.attempt("a", WRITE)), "the second has expired"
+    lock.wait(6 * SECOND)
+    assert not granted(lock.attempt("b", WRITE))
+    lock.wait(3 * SECOND)
+    assert granted(lock.attempt("c", WRITE))
+
+
 def test_lock_delay_does_not_bar_after_a_release() -> None:
     """Nor after a conversion or a forced release."""
     lock = OneLock()

@@ -129,7 +129,7 @@ class History:
         repeat = self.random.random() < 0.5
         if not repeat and self.random.random() < 0.2:
             for waiter in self.queue.waiters:  # as the wait queue does for good
-                waiter.last_reply = None
+                waiter.replied = False
         chance = self.random.random()
         self._tell(self.queue.failed(self.now, chance, repeat=repeat))
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import inspect
 import os
 import re
 import sqlite3
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from traceback import clear_frames
 from types import TracebackType
 from typing import Any, Self
 
@@ -97,6 +100,15 @@ class Page:
         with suppress(Closed):
             self._runner.run(self._close())
         self._runner.close()
+        if exc is not None:
+            self._drop(traceback)
+
+    def _drop(self, failed: TracebackType | None) -> None:
+        """Else what a failed block left open fails the test that runs when it goes."""
+        clear_frames(failed)
+        self.namespace.clear()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
 
     def parse(self, document: Document) -> Iterable[Region]:
         """For Sybil: every block that is to be run."""
@@ -145,7 +157,7 @@ class Page:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
         said = f"{page}:{block.line}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}"
         assert ran.returncode == 0, said

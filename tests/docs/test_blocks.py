@@ -90,6 +90,7 @@ def test_blocks_run(
         place, service = user.dsn.split("/")
         at = f"{user.name}:{user.password}@{place}"
         servers[ENGINE] = f"{at}/?service_name={service}"
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     with Page(tmp_path, servers) as page:
         run(path, page)
 

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from docs.conf import SEARCH_WORDS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,7 +68,8 @@ def test_a_search_without_its_page_is_found(
         "docnames": ["index", "howto/deploy"],
         "titles": ["Start", "Containers"],
         "alltitles": {"Containers": [[1, None]]},
-        "indexentries": {},
+        "indexentries": {"docker swarm": [[0, "", False]], "swarm": [[1, "", True]]},
+        "objects": {"shop": [[0, 0, 1, "", "swarm"]]},
         "terms": {"docker": 1},
         "titleterms": {"contain": 1},
     }
@@ -76,6 +79,16 @@ def test_a_search_without_its_page_is_found(
     monkeypatch.setattr(check_site, "snowballstemmer", stemmer)
     searches = {"docker": "howto/deploy", "celery": "howto/sync"}
     monkeypatch.setattr(check_site, "SEARCHES", searches)
+    first = {"swarm": "howto/deploy", "swar": "index"}
+    monkeypatch.setattr(check_site, "FIRST", first)
     assert list(check_site.failed_searches(tmp_path)) == [
-        "search for 'celery': howto/sync is not among "
+        "search for 'swar': index is not among howto/deploy",
+        "search for 'celery': howto/sync is not among ",
     ]
+
+
+def test_what_must_be_found_first_is_a_word_of_its_page(check_site: ModuleType) -> None:
+    """`nox -s docs` searches in the built site; this one needs no Sphinx."""
+    assert check_site.FIRST
+    for query, page in check_site.FIRST.items():
+        assert query in SEARCH_WORDS[page]

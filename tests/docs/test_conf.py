@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any, Self
+
+import pytest
 
 from aiorwlock_remote import Locks, Mutex, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
-from docs.conf import NOT_TAKEN, show_signature
+from docs.conf import IN_REPOSITORY, NOT_TAKEN, link_repository_files, show_signature
 from tests.docs.test_tables import DOCS, code, table_of
 
 
@@ -47,3 +51,54 @@ def test_options_that_are_refused_are_those_of_the_table() -> None:
         ):
             refused = code(option) in NOT_TAKEN[lock]
             assert refused == (cell != "yes"), (option, lock)
+
+
+class Node(dict[str, Any]):
+    """A node of a page, as far as the settings look at one."""
+
+    def __init__(self, *texts: str, **attributes: Any) -> None:  # noqa: ANN401
+        super().__init__(attributes)
+        self.children: list[Any] = [text for text in texts if text]
+
+    def __iadd__(self, children: list[Any]) -> Self:
+        self.children += children
+        return self
+
+    def findall(self, kind: type[Node]) -> list[Node]:
+        return [child for child in self.children if isinstance(child, kind)]
+
+    def replace_self(self, node: Node) -> None:
+        self["replaced_by"] = node
+
+
+class Link(Node):
+    """A link to a page."""
+
+
+def test_a_link_to_a_page_that_is_not_on_the_site_is_a_download(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addnodes = ModuleType("addnodes")
+    addnodes.pending_xref = Link  # type: ignore[attr-defined]
+    addnodes.download_reference = Node  # type: ignore[attr-defined]
+    sphinx = ModuleType("sphinx")
+    sphinx.addnodes = addnodes  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sphinx", sphinx)
+    names = "architecture", "evidence/index", "howto/web"
+    links = [Link(name, refdomain="doc", reftarget=name) for name in names]
+    app: Any = SimpleNamespace(env=SimpleNamespace(docname="tested"))
+    page = Node()
+    page += links
+    link_repository_files(app, page)
+    inside, evidence = (link["replaced_by"] for link in links[:2])
+    assert inside["reftarget"] == "/architecture.md"
+    assert inside.children == ["architecture"]
+    assert evidence["reftarget"] == "/evidence/index.md"
+    assert "replaced_by" not in links[2]
+
+
+def test_pages_that_are_not_on_the_site_exist() -> None:
+    places = [
+        DOCS / (name if name[-1] == "/" else f"{name}.md") for name in IN_REPOSITORY
+    ]
+    assert all(place.exists() for place in places)

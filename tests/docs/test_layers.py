@@ -25,4 +25,4 @@ def test_the_picture_has_the_contracts_layers_in_their_order() -> None:
 
 def test_the_page_shows_the_picture() -> None:
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
-    assert "```{image} pictures/layers.svg" in page
+    assert "](pictures/layers.svg)" in page

@@ -17,6 +17,7 @@ from aiorwlock_remote.core.queue_states import Entry, Event, Request
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.registry import _BUILT_IN
 from docs.pictures import (
+    failovers,
     fair_queue,
     layers,
     lock_and_transaction,
@@ -27,6 +28,7 @@ from docs.pictures import (
 )
 from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
 from tests.docs.test_tables import STORES
+from tests.failovers.topologies import TOPOLOGIES
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -40,6 +42,7 @@ DRAWN: dict[str, Callable[[], Picture]] = {
     "fair-queue.svg": lambda: fair_queue.picture(
         json.loads(fair_queue.DATA.read_text("utf-8"))
     ),
+    "failovers.svg": lambda: failovers.picture(failovers.measured()),
 }
 RECORDED = ("watch.svg", "../demo.svg")
 
@@ -136,6 +139,19 @@ def test_the_measured_figures_say_how_they_were_made() -> None:
     assert len(data["queue"]) == len(data["polling"]) == data["clients"]
     assert data["made by"].startswith("python -m docs.pictures.fair_queue")
     assert max(data["queue"]) - min(data["queue"]) <= 2
+
+
+def test_failovers_were_measured_in_each_way_and_stand_in_the_table() -> None:
+    runs = failovers.measured()
+    assert list(runs) == list(failovers.STORES) == list(TOPOLOGIES)
+    for name, run in runs.items():
+        assert run["setting"] == TOPOLOGIES[name].setting
+        assert list(run["ways"]) == list(TOPOLOGIES[name].ways)
+        least = 2 if name == "cassandra" else 5
+        assert all(len(costs) >= least for costs in run["ways"].values())
+        assert run["fences gone back"] == 0
+    page = failovers.PAGE.read_text("utf-8")
+    assert failovers.with_table(page, failovers.table(runs)) == page
 
 
 def test_the_recorded_watch_has_the_columns_of_the_command() -> None:

@@ -223,10 +223,12 @@ def test_locks_of_some_stores() -> None:
 
 
 def test_everything_public_is_in_the_reference() -> None:
-    api = (DOCS / "reference/api.md").read_text("utf-8")
-    options = (DOCS / "reference/options.md").read_text("utf-8")
-    text = api + options + "".join(errors.__all__) + "__version__"
-    assert [name for name in aiorwlock_remote.__all__ if name not in text] == []
+    pages = [
+        page for page in (DOCS / "reference").glob("*.md") if "sync" not in page.stem
+    ]
+    words = set(re.findall(r"\w+", "".join(page.read_text("utf-8") for page in pages)))
+    words |= {*errors.__all__, "__version__"}
+    assert [name for name in aiorwlock_remote.__all__ if name not in words] == []
 
 
 def test_extras_and_what_they_install() -> None:
@@ -243,6 +245,29 @@ def test_extras_and_what_they_install() -> None:
     assert documented.pop("all") == []
     assert documented == real
     assert set(every.partition("[")[2].rstrip("]").split(",")) == set(real)
+
+
+INSTALL = re.compile(r"""pip install (['"]?)(aiorwlock-remote|\.)\[([\w,-]+)\]\1""")
+"""A command that installs this library with extras."""
+ADDS = {"README.md", "docs/reference/extras.md"}
+"""The pages that say how an extra is added to what is installed."""
+
+
+def test_pages_install_from_a_clone_and_errors_add_to_what_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    texts = sorted((ROOT / "aiorwlock_remote").rglob("*.py"))
+    found: dict[str, set[str]] = {".": set(), "aiorwlock-remote": set()}
+    for path in (*pages, *texts):
+        name = path.relative_to(ROOT).as_posix()
+        for _, what, wanted in INSTALL.findall(path.read_text("utf-8")):
+            assert set(wanted.split(",")) <= extras, name
+            found[what].add(name)
+    added = {name for name in found["aiorwlock-remote"] if name.endswith(".md")}
+    assert added == ADDS
+    assert found["."] <= {path.relative_to(ROOT).as_posix() for path in pages}
+    assert len(found["aiorwlock-remote"] - added) >= 4
 
 
 def test_files_that_the_readme_links_to_exist() -> None:

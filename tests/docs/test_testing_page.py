@@ -19,7 +19,7 @@ RUNNERS = {
 }
 
 
-WEB = "# test_web.py\n"
+WEB, SYNC = "# test_web.py\n", "# test_report.py\n"
 
 
 def python_blocks() -> list[str]:
@@ -32,7 +32,8 @@ def python_blocks() -> list[str]:
 
 def module() -> tuple[str, str]:
     """The page's conftest, and its tests; not what awaits outside of a function."""
-    conftest, *rest = [text for text in python_blocks() if not text.startswith(WEB)]
+    own = WEB, SYNC
+    conftest, *rest = [text for text in python_blocks() if not text.startswith(own)]
     tests = [text for text in rest if _compiles(text)]
     assert len(rest) - len(tests) == 1
     return conftest, "\n".join(tests)
@@ -68,5 +69,14 @@ def test_the_tests_of_a_web_application_pass(pytester: pytest.Pytester) -> None:
     """Without plugins for event loops: the client has a loop of its own."""
     (tests,) = [text for text in python_blocks() if text.startswith(WEB)]
     pytester.makepyfile(test_web=tests)
+    done = pytester.runpytest_subprocess("-p", "no:asyncio", "-W", "error")
+    done.assert_outcomes(passed=len(re.findall(r"^def test_", tests, re.MULTILINE)))
+
+
+def test_the_tests_of_synchronous_code_pass(pytester: pytest.Pytester) -> None:
+    conftest, _ = module()
+    (tests,) = [text for text in python_blocks() if text.startswith(SYNC)]
+    pytester.makeconftest(conftest)
+    pytester.makepyfile(test_report=tests)
     done = pytester.runpytest_subprocess("-p", "no:asyncio", "-W", "error")
     done.assert_outcomes(passed=len(re.findall(r"^def test_", tests, re.MULTILINE)))

@@ -129,6 +129,7 @@ class KvStoreHarness(Harness):
         return StoreLocation(url, f"{uuid4().hex}:")
 
 
+@pytest.mark.share(0, 2, "the watched one has the others")
 @pytest.mark.usefixtures("site_packages", "kvstore_server")
 class TestKvStore(ConformanceSuite):
     """``kvstore://``: steps by swaps."""
@@ -144,6 +145,7 @@ class WatchedKvStoreHarness(KvStoreHarness):
     scheme = "watched-kvstore"
 
 
+@pytest.mark.share(1, 2, "the unwatched one has the others")
 @pytest.mark.usefixtures("site_packages", "watched_server")
 class TestWatchedKvStore(ConformanceSuite):
     """What a store such as etcd needs, by public names only."""

@@ -131,29 +131,70 @@ def test_celery_with_forked_workers(locks_url: str, tmp_path: Path) -> None:
     run_tasks(locks_url, tmp_path, "prefork")
 
 
+@pytest.mark.parametrize("locks_url", ["redis"], indirect=True)
+def test_celery_with_threads(locks_url: str, tmp_path: Path) -> None:
+    run_tasks(locks_url, tmp_path, "threads")
+
+
+@pytest.mark.parametrize("locks_url", ["redis"], indirect=True)
+def test_celery_ends_a_task_that_waits_too_long(locks_url: str, tmp_path: Path) -> None:
+    """``soft_time_limit`` raises in the main thread of a forked worker, which waits."""
+    results = tmp_path / "results"
+    results.mkdir()
+    env = task_environment(locks_url, tmp_path) | {"RESULTS": results.as_uri()}
+    work = ("-A", "celery_task", "worker", "-c", "1", "-P", "prefork")
+
+    def ended() -> bool:
+        texts = [result.read_text() for result in results.iterdir()]
+        return any("SoftTimeLimitExceeded" in text for text in texts)
+
+    with connect(locks_url) as locks:
+        order = locks.mutex("order", 7)
+        with order.acquire():
+            send("pay.apply_async((7,), soft_time_limit=0.5)", tmp_path, env)
+            with running(tmp_path, "celery", *work, "--loglevel=CRITICAL", **env):
+                until(lambda: bool(order.info().queue), "the task waits", 60)
+                until(ended, "the task was ended", 60)
+                until(lambda: not order.info().queue, "and waits no longer", 60)
+                # The worker goes on.
+                send("pay.delay(8)", tmp_path, env)
+                ledger = Path(env["LEDGER"])
+                until(lambda: ledger.read_text() == "1", "the next one is done", 60)
+    assert ledger.read_text() == "1"
+
+
 @pytest.mark.parametrize("locks_url", ["postgresql"], indirect=True)
 def test_celery_with_gevent(locks_url: str, tmp_path: Path) -> None:
     run_tasks(locks_url, tmp_path, "gevent")
 
 
-def run_tasks(locks_url: str, tmp_path: Path, pool: str) -> None:
+def task_environment(locks_url: str, tmp_path: Path) -> dict[str, str]:
     ledger, queues = tmp_path / "ledger.txt", tmp_path / "queues"
     ledger.write_text("0")
     queues.mkdir()
-    env = {
+    return {
         "BROKER": "filesystem://",
         "QUEUES": str(queues),
         "LOCKS_URL": locks_url,
         "LEDGER": str(ledger),
     }
-    send = "from celery_task import pay\nfor _ in range(24): pay.delay(7)\n"
+
+
+def send(tasks: str, tmp_path: Path, env: dict[str, str]) -> None:
+    """Send tasks of ``celery_task``, without a worker of their own."""
     subprocess.run(
-        [sys.executable, "-c", send],
+        [sys.executable, "-c", f"from celery_task import pay\n{tasks}\n"],
         cwd=EXAMPLES,
         env=environment(tmp_path, **env),
         check=True,
         timeout=60,
     )
+
+
+def run_tasks(locks_url: str, tmp_path: Path, pool: str) -> None:
+    env = task_environment(locks_url, tmp_path)
+    ledger = Path(env["LEDGER"])
+    send("for _ in range(24): pay.delay(7)", tmp_path, env)
     command = ("celery", "-A", "celery_task", "worker", "-c", "4", "-P", pool)
     with running(tmp_path, *command, **env) as log:
         until(lambda: ledger.read_text() == "24", log.read_text(), 60, every=0.1)

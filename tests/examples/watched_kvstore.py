@@ -88,12 +88,15 @@ class RevisionCas(KvCas):
     ) -> None:
         super().__init__(client, loop, clock, versions)
         self._request = client.ask
+        # The highest revision of the server that an answer has shown.
+        self._reached = 0
 
     def times(self, state: StoredState) -> StepTimes:
         at = super().times(state)
         return StepTimes(at.now, 0, at.wall, at.sent)
 
     def state(self, revision: int, text: str | None) -> StoredState:
+        self._reached = max(self._reached, revision)
         found = super().state(revision, text)
         if text is None or not json.loads(text)["begins"]:
             return found
@@ -113,7 +116,9 @@ class RevisionCas(KvCas):
         del wakes  # waiters watch
         before: Mark = state.mark
         last = 0 if state.record is None else state.record.last
-        begins = record.last > last
+        # The new revision must not be below the last fence: a step may grant several
+        # permits, each with a fence above those before, and is one revision.
+        begins = last < record.last <= self._reached + 1
         if begins:
             record = relative_fences(record, last)
         fields = {"frame": times.now, "wall": times.wall, "doorman": dumps(record)}
@@ -124,6 +129,7 @@ class RevisionCas(KvCas):
             done, revision, found = await self._request(*request)
             if not done:
                 return False, self.state(revision, found)
+            self._reached = max(self._reached, revision)
             self._versions.wrote(revision, times)
             mark = Mark(revision, times.now, times.wall)
             stored = with_fence(record, revision) if begins else record

@@ -97,7 +97,7 @@ async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
     store = MessyMessages(url)
     with History(folder / f"{name}.jsonl", process=name) as history:
         async with connect(store) as locks:
-            with closing(Worker(locks, history, folder, plan)) as worker:
+            with closing(Worker([locks], history, folder, plan)) as worker:
                 async with anyio.create_task_group() as group:
                     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
                         print("ready", flush=True)
@@ -113,8 +113,7 @@ async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
 def believe_everything() -> None:
     """Let this process take each message for true: the hammer's control."""
     PushedGrant.proves = lambda *_: True  # type: ignore[method-assign]
-    StoreTime.believes = lambda *_: True  # type: ignore[method-assign]
-    StoreTime.before = lambda *_: 1e12  # type: ignore[method-assign]
+    StoreTime.bounds = lambda *_: (1e12, 0.0)  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ async def test_the_server_is_stopped_for_longer_than_it_may_be_silent(
     """SIGSTOP, SIGCONT: noticed in time, and whatever was on its way is undone."""
     server = start_redis()
     url = f"{server.url}?command_timeout=0.3"
-    async with connect(url, connect_timeout=0.3, lease=20) as locks:
+    async with connect(url, connect_timeout=2, lease=20) as locks:
         held = await locks.mutex("kept", 1).acquire()
         server.pause()
         async with anyio.create_task_group() as group:
@@ -146,7 +146,7 @@ async def test_a_server_that_is_down(
 ) -> None:
     """A request never sent is not uncertain: it fails after ``connect_timeout``."""
     server = start_redis()
-    async with connect(server.url, connect_timeout=0.3) as locks:
+    async with connect(server.url, connect_timeout=2) as locks:
         await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):
             await locks.mutex("down", 1).acquire(timeout)
@@ -163,7 +163,7 @@ async def test_a_silent_server_is_noticed_in_time(
     """Nobody knows what it did; nobody is kept waiting for that."""
     server = start_redis()
     url = f"{server.url}?command_timeout=0.5"
-    async with connect(url, connect_timeout=0.5) as locks:
+    async with connect(url, connect_timeout=2) as locks:
         server.pause()
         with anyio.fail_after(20), pytest.raises(AcquireUncertain):
             await locks.mutex("silent", 1).acquire(timeout)
@@ -174,7 +174,7 @@ async def test_a_release_does_not_wait_for_a_dead_server(
     start_redis: StartRedis,
 ) -> None:
     server = start_redis()
-    async with connect(server.url, connect_timeout=0.3) as locks:
+    async with connect(server.url, connect_timeout=2) as locks:
         held = await locks.mutex("gone", 1).acquire()
         await killed(server, locks)
         with anyio.fail_after(5), pytest.raises(BackendUnavailable):

@@ -7,7 +7,8 @@ with ``seconds`` after that time; ``writes`` is the share of writers. One that i
 ``DIR/halt`` nobody asks, and who has made the first of his two accesses stays where he
 is. The resource of those that are not ``fenced`` refuses nobody. ``pair``: a lock on a
 pair of keys (S3). ``locks``: the number of what is locked; what is used is always the
-same.
+same. ``new``: the URL of a second store, in which the lock is held as well; ``fence``:
+whose fences it then has.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import random
 import sys
 import time
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,10 @@ from aiorwlock_remote import (
     LockLost,
     Locks,
     LockTimeout,
+    RWLock,
     connect,
 )
+from aiorwlock_remote.recipes import FenceSource, MovingHeld, MovingLock
 from aiorwlock_remote.testing.history import Attempt, History, now
 from tests.faults.register import Register
 
@@ -52,9 +55,19 @@ class Plan:
     fenced: bool = True
     pair: bool = False
     locks: int = 1
+    new: str = ""
+    fence: FenceSource = "old"
 
 
-def deadline(held: Held) -> int | None:
+@dataclass
+class MovingRWLock:
+    """The two sides of a readers-writer lock of two stores."""
+
+    reader: MovingLock
+    writer: MovingLock
+
+
+def deadline(held: Held | MovingHeld) -> int | None:
     """The local deadline in nanoseconds of ``history.now()``."""
     at = now()  # first: a pause in between must not make it later
     left = held.expires_in
@@ -65,10 +78,9 @@ class Worker:
     """The tasks of one process."""
 
     def __init__(
-        self, locks: Locks, history: History, folder: Path, plan: Plan
+        self, stores: list[Locks], history: History, folder: Path, plan: Plan
     ) -> None:
-        make = locks.set_rwlock if plan.pair else locks.rwlock
-        self._lock = make("shared", plan.locks, lease=plan.lease)
+        self._lock = lock_of(stores, plan)
         self._history = history
         self._register = Register(folder / "register")
         self._halt = folder / "halt"
@@ -117,7 +129,7 @@ class Worker:
                 if not self._plan.hardy:
                     raise
 
-    async def _session(self, attempt: Attempt, held: Held) -> None:
+    async def _session(self, attempt: Attempt, held: Held | MovingHeld) -> None:
         for step in (1, 2):
             serial = self._register.access(held.fence if self._plan.fenced else 0)
             attempt.access(step=step, serial=serial, until=deadline(held))
@@ -132,11 +144,30 @@ class Worker:
             await anyio.sleep(0.01)
 
 
+def lock_of(stores: list[Locks], plan: Plan) -> RWLock | MovingRWLock:
+    """The lock of the plan in one store or in two."""
+    made = [
+        (locks.set_rwlock if plan.pair else locks.rwlock)(
+            "shared", plan.locks, lease=plan.lease
+        )
+        for locks in stores
+    ]
+    if len(made) == 1:
+        return made[0]
+    old, new = made
+    return MovingRWLock(
+        MovingLock(old.reader, new.reader, fence=plan.fence),
+        MovingLock(old.writer, new.writer, fence=plan.fence),
+    )
+
+
 async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
     """Run the tasks."""
     with History(folder / f"{name}.jsonl", process=name) as history:
-        async with connect(url) as locks:
-            with closing(Worker(locks, history, folder, plan)) as worker:
+        async with AsyncExitStack() as stack:
+            urls = filter(None, (url, plan.new))
+            stores = [await stack.enter_async_context(connect(u)) for u in urls]
+            with closing(Worker(stores, history, folder, plan)) as worker:
                 async with anyio.create_task_group() as group:
                     print("ready", flush=True)
                     for _ in range(plan.tasks):

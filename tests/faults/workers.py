@@ -68,12 +68,21 @@ class WorkerPool:
         """The workers that run."""
         return list(self._running)
 
-    def start(self, url: str | None = None, /, **plan: float | str) -> str:
-        """Start a worker and wait until it works; its name. ``url``: another store."""
+    def start(
+        self,
+        url: str | None = None,
+        before: Sequence[str] = (),
+        /,
+        **plan: float | str,
+    ) -> str:
+        """Start a worker and wait until it works; its name.
+
+        ``url``: another store; ``before``: of this worker alone.
+        """
         name = f"w{next(self._numbers)}"
         arguments = [url or self.url, str(self.folder), name, json.dumps(plan)]
         process = subprocess.Popen(
-            [*self._before, sys.executable, "-m", self._program, *arguments],
+            [*self._before, *before, sys.executable, "-m", self._program, *arguments],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NoReturn
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from aiorwlock_remote import (
     BackendUnavailable,
     ConfigurationError,
     Unsupported,
     connect,
+    sync,
 )
 from aiorwlock_remote.integrations import _app_locks
 from aiorwlock_remote.integrations._app_locks import AppLocks
@@ -30,7 +31,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage().partition(" ")[0]
         for record in caplog.records
-        if record.name == "aiorwlock_remote.http"
+        if record.name in ("aiorwlock_remote.http", "aiorwlock_remote.store")
         and record.getMessage().startswith("store")
     ]
 
@@ -159,15 +160,18 @@ async def test_an_application_may_start_again() -> None:
 async def test_after_a_close_an_outage_is_said_anew(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def refuse() -> NoReturn:
-        raise BackendUnavailable(what="down")
+    store = FaultyMemory()
+    app_locks = SyncAppLocks(lambda: sync.connect(store))
 
-    app_locks = SyncAppLocks(refuse)
-    for _ in range(2):
+    def asks() -> None:
         for _ in range(2):
             with pytest.raises(BackendUnavailable):
-                _ = app_locks.locks
+                app_locks.locks.mutex("order", 42).acquire()
         app_locks.close()
+
+    with store.down():
+        for _ in range(2):
+            await to_thread.run_sync(asks)
     assert events(caplog) == ["store_down_at_start"] * 2
 
 

@@ -13,7 +13,9 @@ import httpx
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError
+from aiorwlock_remote.core.commands import Command, Release
 from aiorwlock_remote.integrations._http import MAX_TEXT
+from aiorwlock_remote.testing.faults import Fate
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.integrations.asgi_connection import LEAVES, Line, part, scope_of
 from tests.integrations.guests import until
@@ -54,7 +56,8 @@ def is_problem(answer: httpx.Response, status: int, retry_after: str) -> bool:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    said = [record for record in caplog.records if record.name.endswith(".http")]
+    ours = ".http", ".store"
+    said = [record for record in caplog.records if record.name.endswith(ours)]
     return [record.getMessage().partition(" ")[0] for record in said]
 
 
@@ -107,6 +110,23 @@ async def test_a_lock_that_is_lost_is_503(kind: str, memory: FaultyMemory) -> No
     async with opened(kind, memory) as http:
         assert is_problem(await http.get("/lost/7"), 503, "1")
         assert await held_by(http, "/number/7") == "order/7"
+
+
+@every
+async def test_the_handler_was_done_and_its_release_unanswered(
+    kind: str, memory: FaultyMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so: an operator has to look at this very resource."""
+
+    def fate(command: Command) -> Fate:
+        return Fate.LOSE if isinstance(command, Release) else Fate.PASS
+
+    async with opened(kind, memory) as http:
+        memory.link.fate = fate
+        assert is_problem(await http.get("/number/7"), 503, "5")
+        memory.link.fate = lambda _: Fate.PASS
+    (said,) = [text for text in caplog.messages if "unavailable" in text]
+    assert "the handler was done, and the release of order/7 unanswered" in said
 
 
 @every

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 from flask import Flask, Response
 
-from aiorwlock_remote import BackendUnavailable, ConfigurationError, Unsupported
-from aiorwlock_remote.integrations._sync_app import SyncAppLocks
+from aiorwlock_remote import ConfigurationError, Unsupported
 from aiorwlock_remote.integrations.flask import (
     add_locks,
     fence_header,
@@ -59,34 +57,6 @@ def test_a_query_that_is_not_utf8(app: Flask, query: str) -> None:
     said = {"QUERY_STRING": query}
     assert http.post("/orders/7", environ_overrides=said).text == "order/7 7"
     assert http.get("/query", environ_overrides=said).status_code == 422
-
-
-def test_one_thread_at_a_time_tries_to_connect() -> None:
-    attempts: list[int] = []
-
-    def slow() -> Locks:
-        attempts.append(1)
-        waits.wait(0.2)
-        raise BackendUnavailable(what="down")
-
-    waits = threading.Event()
-    app_locks = SyncAppLocks(slow)
-    # So that the pause is longer than this test.
-    app_locks._failures = 10
-    failed: list[str] = []
-
-    def ask() -> None:
-        with pytest.raises(BackendUnavailable) as caught:
-            _ = app_locks.locks
-        failed.append(str(caught.value))
-
-    threads = [threading.Thread(target=ask) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(attempts) == 1
-    assert len(failed) == 20
 
 
 def test_an_error_that_no_retry_mends_is_501() -> None:

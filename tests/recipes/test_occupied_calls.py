@@ -170,6 +170,27 @@ async def test_extended_it_is_as_young_as_when_that_was_asked_for(
     assert await occupied.release()
 
 
+async def test_it_is_as_old_as_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record may have been written at any time since then."""
+    clock, store = StandingClock(), folder_occupancy.occupancy(tmp_path).store
+    books = Occupancy(store, event_loop=lambda: current_event_loop(clock))
+    write = store.write
+
+    async def slowly(thing: str, who: str) -> None:
+        clock.seconds += 20.0
+        await write(thing, who)
+
+    monkeypatch.setattr(store, "write", slowly)
+    occupied = await books.occupy(("book", 1))
+    old = occupied.expires_in
+    assert old is not None
+    await occupied.extend()
+    assert occupied.expires_in == pytest.approx(old + clock.now() - 1.0)
+    assert await occupied.release()
+
+
 async def test_names(books: Occupancy) -> None:
     number = UUID(int=7)
     async with books.occupy(("book", number)):

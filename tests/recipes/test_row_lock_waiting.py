@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import BackendUnavailable, LockLost, LockTimeout, connect
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Released
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, Plan, RowStep, RowTable
 from aiorwlock_remote.core.row_dialects import SQLITE
 from aiorwlock_remote.core.ticket import Mode, Policy
@@ -60,7 +61,7 @@ class FakeDatabase:
     def __init__(self) -> None:
         self.clock = StandingClock()
         loop = current_event_loop(self.clock)
-        self.answers: list[RowOutcome | BackendUnavailable | Pending[Any]] = []
+        self.answers: list[RowOutcome | Grant | BackendUnavailable | Pending[Any]] = []
         self.took = [0.0]
         self.sent = 0
         self.freed: list[object] = []
@@ -76,7 +77,7 @@ class FakeDatabase:
         if isinstance(answer, Pending):
             return answer
         pending: Pending[Any] = Pending()
-        if isinstance(answer, RowOutcome):
+        if isinstance(answer, RowOutcome | Grant):
             pending.set_result(answer)
         else:
             pending.set_exception(answer)
@@ -185,6 +186,26 @@ async def test_closed_and_cancelled_it_is_given_back_once(fake: FakeDatabase) ->
     assert fake.freed == [row()]
 
 
+@pytest.mark.parametrize("lease", [None, 60.0])
+@pytest.mark.parametrize("nothing_done", [False, True])
+async def test_cancelled_before_the_reply_is_lost(
+    fake: FakeDatabase, lease: float | None, *, nothing_done: bool
+) -> None:
+    """Without a ticket a release might be that of another holder's lock."""
+    answer: Pending[Any] = Pending()
+    fake.answers = [answer]
+    async with anyio.create_task_group() as group:
+        group.start_soon(fake.obtain, row(lease))
+        await a_few_steps()
+        group.cancel_scope.cancel()
+        await a_few_steps()
+        lost = BackendUnavailable(what="no answer", nothing_done=nothing_done)
+        answer.set_exception(lost)
+    released = lease is not None and not nothing_done
+    assert fake.sent == 1 + released
+    assert fake.freed == [row(lease)] * released
+
+
 async def test_some_attempts_are_made_while_others_are_faster(
     fake: FakeDatabase,
 ) -> None:
@@ -199,6 +220,20 @@ async def test_a_lease_counts_from_before_it_was_asked_for(fake: FakeDatabase) -
     lease = await fake.obtain(row(lease=60.0))
     assert lease.deadline is not None
     assert began + 50 < lease.deadline <= began + 60.0
+
+
+async def test_an_extension_counts_from_before_it_was_asked_for(
+    fake: FakeDatabase,
+) -> None:
+    lease = await fake.obtain(row(lease=60.0))
+    assert lease.deadline is not None
+    before, asked_at = lease.deadline, fake.clock.now() + 30.0
+    fake.clock.seconds = asked_at
+    fake.took = [4.0]
+    fake.answers = [Grant(lease.ticket, Mode.WRITE, 1, 0, None)]
+    await fake.acquirer.extend(lease)
+    assert fake.clock.now() == asked_at + 4.0
+    assert lease.deadline == pytest.approx(before + 30.0)
 
 
 async def test_a_grant_that_comes_when_it_is_over_is_given_back(

@@ -15,6 +15,7 @@ from aiorwlock_remote.backends.memory import MemoryDatabase
 from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
 from aiorwlock_remote.ports import Backend
 from tests.conformance import broken
+from tests.examples_of_histories import many
 from tests.servers.redis import RedisServer
 
 pytestmark = [
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.no_uvloop("it is the order of requests that is tested"),
 ]
 
-SEQUENCES, STEPS = 1000, 12
+SEQUENCES, STEPS = many(250), 12
 
 
 STORES = (
@@ -203,7 +204,7 @@ async def play_one(game: Game, number: int) -> None:
     await game.end()
 
 
-async def test_a_thousand_random_sequences(url: str) -> None:
+async def test_random_sequences(url: str) -> None:
     # Each game has a resource of its own; together they wait less for the server.
     await play(url, SEQUENCES, lanes=20)
 

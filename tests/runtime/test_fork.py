@@ -46,8 +46,8 @@ async def test_a_fork_in_a_thread_without_a_loop_severs_waiting_clients_too(
         await waiting.mutex("order", name).acquire()
 
     async with (
-        near.mutex("order", 2),
-        locks.mutex("order", 3),
+        near.mutex("order", 2, lease=60),
+        locks.mutex("order", 3, lease=60),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(wait, locks, 2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote.core.timing import MAX_SECONDS
+from aiorwlock_remote.runtime import event_loop
 from aiorwlock_remote.runtime.lease import (
     Lease,
     LeaseState,
@@ -78,3 +81,20 @@ def test_a_lease_under_conversion_is_not_taken_for_lost(lease: Lease) -> None:
         assert lease.reason is None
     lease.gone("forced")
     assert lease.reason == "forced"
+
+
+def test_a_lease_runs_on_while_the_machine_is_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in the store; Linux' monotonic clock stands still then."""
+    chosen = getattr(time, "CLOCK_BOOTTIME", None)
+    assert chosen == event_loop._BOOTTIME
+    number = 7 if chosen is None else chosen
+    shown = {number: 60.0}
+    monkeypatch.setattr(event_loop, "_BOOTTIME", number)
+    monkeypatch.setattr(time, "clock_gettime", shown.__getitem__)
+    clock = event_loop.SystemClock()
+    lease = leased(LeaseTerms(30.0), clock)
+    assert not lease.expired()
+    shown[number] += 30.0
+    assert lease.expired()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 import pytest
 
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
+from aiorwlock_remote.runtime.lease_keeper import (
+    RENEWAL_IN_FLIGHT,
+    LeaseKeeper,
+    RenewalWorker,
+)
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -117,3 +123,33 @@ def test_the_lease_with_the_least_time_left_is_renewed_first(loop: Loop) -> None
     assert noting.asked.wait(30)
     renewing.close()
     assert noting.leases == [3_000_000, 10_000_000, 30_000_000]
+
+
+class Away(RenewerBase):
+    """Renews nothing."""
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | Exception]:
+        del timeout
+        return [BackendUnavailable(what="away") for _ in batch]
+
+
+def test_retries_come_closer_together_towards_the_deadline(loop: Loop) -> None:
+    """However long the pause that the number of failures asks for: the last try is in
+    the last part of the lease.
+    """
+    tried: SimpleQueue[Lease] = SimpleQueue()
+    renewing = RenewalWorker(Away, loop.clock, tried.put)
+    lease, before = leased(LeaseTerms(3.0), loop.clock), 0.0
+    assert lease.deadline is not None
+    loop.clock.seconds = lease.renew_due
+    for _ in range(12):
+        before = loop.clock.seconds
+        renewing.renew([lease])
+        while tried.get(timeout=30).renew_due == RENEWAL_IN_FLIGHT:
+            pass
+        assert before < lease.renew_due < lease.deadline
+        loop.clock.seconds = lease.renew_due
+    renewing.close()
+    assert lease.deadline - before < 0.3

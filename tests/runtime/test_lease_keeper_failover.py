@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
@@ -139,6 +140,26 @@ def test_a_renewal_that_was_under_way_counts_for_nothing(setup: KeeperSetup) -> 
     assert setup.server.renewed() == {"kept": 6_000_000}
     assert setup.server.renewed() == {"kept": 6_000_000}
     setup.is_settled()
+    assert lease.state is LeaseState.HELD
+
+
+def test_a_lease_that_the_thread_looks_at_is_renewed_as_well(
+    setup: KeeperSetup,
+) -> None:
+    """It is in the thread's hands, and in no queue, when the server changes."""
+    terms = LeaseTerms(600.0, max_stall=150.0)
+    lease = setup.grants("kept", terms, setup.clock.now())
+    lease.owner, fails_over = weakref.ref(setup), [setup.fails_over]
+
+    def owner_gone(_: object) -> bool:
+        if fails_over:
+            fails_over.pop()()
+        return False
+
+    lease.owner_gone = owner_gone
+    setup.clock.seconds += 100
+    setup.grants("marker", LeaseTerms(None, max_hold=0.0), setup.clock.now())
+    assert setup.server.renewed() == {"kept": 600_000_000}
     assert lease.state is LeaseState.HELD
 
 

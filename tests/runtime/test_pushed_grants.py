@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import _gather, _is_late
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
-from aiorwlock_remote.testing.conformance.actors import wait_until
+from aiorwlock_remote.testing.conformance.actors import TaskActors, wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink, Tell
 from aiorwlock_remote.testing.memory import FaultyMemory
 from tests.fixed_clock import StandingClock
@@ -158,6 +159,43 @@ class TestEntering:
                     await entered.wait()
         assert locks.statistics().wakeups["pushed"] == 1
         assert locks.statistics().renewals_sent >= 1
+
+    @pytest.mark.parametrize("inside", [False, True])
+    async def test_a_refused_confirmation(self, inside: bool) -> None:
+        """A task that has not run yet asks again, one that is inside has lost it."""
+        store = FaultyMemory(poll_policy=PollPolicy(claim_window=600.0, pushes=True))
+        late: list[Callable[[], object]] = []
+
+        def hear(pushed: PushedGrant | None, tell: Tell) -> None:
+            if pushed is None:
+                tell(None)
+            else:
+                late.append(partial(tell, pushed))
+
+        store.link.hear = hear
+        async with (
+            store.connect(lease=900.0) as locks,
+            store.connect_rival() as near,
+            anyio.create_task_group() as tasks,
+        ):
+            actors = TaskActors(tasks, PATIENCE)
+            lock, other = locks.mutex("order", 1), near.mutex("order", 1)
+            first = await actors.enters(other)
+            actor = await actors.queues(lock)
+            await first.leave()
+            await actors.until(lambda: len(late) > 0)
+            await near.force_release(await other.info(), reason="a test")
+            store.link.hold_back = inside
+            late[0]()
+            held = await actor.inside()
+            if inside:
+                assert held.valid
+                store.link.let_through()
+                await actors.until(lambda: held.lost is not None)
+            else:
+                (holder,) = (await other.info()).holders
+                assert held.fence == holder.fence
+            await actors.finish()
 
     @pytest.mark.parametrize("margin", [0.05, WINDOW])
     async def test_the_users_margin(

@@ -6,6 +6,7 @@ Time, the store's answers and the loop's tasks are the test's own. Nothing is aw
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -67,6 +68,11 @@ class FakeStore:
         answer: Pending[Any] = Pending()
         self.under_way.append((command, answer))
         return answer
+
+    def prepared(
+        self, resource: Resource, command: Command
+    ) -> Callable[[], Pending[Any]]:
+        return partial(self.step, resource, command)
 
     def watch(self, resource: Resource) -> None:
         pass

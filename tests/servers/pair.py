@@ -39,9 +39,9 @@ class Pair:
         return bool(self.primary.ask("EXISTS", f"mutex_locks/{key}"))
 
 
-async def too_few(acquiring: Awaitable[object]) -> None:
+async def too_few(acquiring: Awaitable[object], have: int = 0, of: int = 1) -> None:
     """Get how many have it, in fields and in words."""
     with anyio.fail_after(10), pytest.raises(BackendUnavailable) as caught:
         await acquiring
-    assert caught.value.replicas == 0
-    assert "0 of 1 replicas" in str(caught.value)
+    assert caught.value.replicas == have
+    assert f"{have} of {of} replicas" in str(caught.value)

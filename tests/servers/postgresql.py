@@ -114,6 +114,29 @@ class Postgresql(Database):
         return _serves(self.url)
 
 
+class Standby(Postgresql):
+    """A copy of a primary, which follows that one until it is promoted.
+
+    ``port``: where it gets the log from, a proxy before the primary for example.
+    """
+
+    def __init__(self, folder: Path, primary: Postgresql, port: int) -> None:
+        self._primary = primary
+        source = f"host={IP} port={port} user={USER}"
+        super().__init__(folder, {"primary_conninfo": source})
+
+    def choose_ports(self) -> None:
+        super().choose_ports()
+        data = self._home / "data"
+        shutil.rmtree(data)
+        fill(
+            *(self._home, USER, _program("pg_basebackup"), "--no-sync"),
+            *("--checkpoint=fast", "--no-password", "--pgdata", data),
+            f"--dbname={self._primary.url}",
+        )
+        (data / "standby.signal").touch()
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresqlServer:
     """The one of this pytest run: use a database or a schema of your own."""

@@ -19,7 +19,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Stands before ``127.0.0.1:port``; used from any loop or thread.
+    """Stands before ``host:port``, by default of the loopback; used from any loop.
 
     ``chunks`` counts what clients sent, one for each piece that arrived here: with a
     write of the client at a time, its writes. ``ended`` counts the connections that one
@@ -27,8 +27,16 @@ class Proxy:
     whether the first of them is among those that ended.
     """
 
-    def __init__(self, port: int, *, delay: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        delay: float = 0.0,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+    ) -> None:
         """``delay``: each piece waits for up to so many seconds, both ways."""
+        self._host = host
         self.lead_to(port)
         self._delay = delay
         self._random = random.Random(seed)
@@ -65,7 +73,7 @@ class Proxy:
 
     def lead_to(self, port: int) -> None:
         """Another server, for those who come from now on."""
-        self._target = ("127.0.0.1", port)
+        self._target = (self._host, port)
 
     def accept(self) -> None:
         """Take connections (again)."""

@@ -172,7 +172,10 @@ def _wrap_programs(root: Path, final: Path) -> None:
 
     In its own place: PostgreSQL's look for each other, and Redis' for their name.
     """
-    (library,) = root.glob("usr/lib/*-linux-gnu*/libc.so.6")
+    libraries = list(root.glob("usr/lib/*-linux-gnu*/libc.so.6"))
+    if not libraries:
+        return  # a program of Go that needs none, such as bookworm's etcd
+    (library,) = libraries
     (loader,) = root.glob("usr/lib*/ld-linux*.so.*")
     for path in list(_below(root)):
         if path.parent.name not in {"bin", "sbin"} or path.is_symlink():

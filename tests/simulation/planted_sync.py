@@ -17,7 +17,7 @@ def an_interrupted_call_goes_on() -> AbstractContextManager[Any]:
     def broken(self: background._Call[Any]) -> None:
         kept.append(self)
 
-    return patch.object(background._Call, "abandon", broken)
+    return patch.object(background._Call, "drop", broken)
 
 
 @plant("sync")

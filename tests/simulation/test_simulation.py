@@ -1,4 +1,6 @@
-"""2,000 runs of the library under virtual time, and faults planted to be found.
+"""Runs of the library under virtual time, and faults planted to be found.
+
+`nox -s long` has all 2,000 seeds, the full tests a fifth of them.
 
 ``python -m tests.simulation --seed N`` tells the story of one run.
 """
@@ -11,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
 
 from tests.faults.workers import ROOT
+from tests.long import mostly_long
 from tests.simulation import planted_redis, planted_sync
 from tests.simulation.planted import PLANTED
 from tests.simulation.scenario import Run, simulate
@@ -32,14 +36,14 @@ SEEDS = {
     "cluster": 40,
     "failovers": 100,
 }
-PART = 50
+PART = 20
 """Seeds of one test."""
 MAX_SEEDS_TO_FIND = 200
 FINDING_SEEDS = {
     "who_is_cancelled_keeps_its_grant": 66,
-    "an_expired_lease_is_valid": 111,
+    "an_expired_lease_is_valid": 476,
     "uncertain_requests_are_not_withdrawn": 205,
-    "a_renewal_counts_from_its_reply": 122,
+    "a_renewal_counts_from_its_reply": 586,
     "a_failed_renewal_counts": 35,
     "failed_clean_up_is_not_repeated": 193,
     "a_message_counts_from_its_arrival": 31,
@@ -51,10 +55,10 @@ FINDING_SEEDS = {
 Any other will do as well."""
 
 
-def parts() -> Iterator[tuple[str, range]]:
+def parts() -> Iterator[Any]:
     for kind, seeds in SEEDS.items():
-        for first in range(0, seeds, PART):
-            yield kind, range(first, min(first + PART, seeds))
+        ranges = (range(first, first + PART) for first in range(0, seeds, PART))
+        yield from mostly_long(((kind, seeds) for seeds in ranges), 5)
 
 
 def planted_faults() -> Iterator[tuple[str, str]]:

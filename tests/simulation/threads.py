@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from aiorwlock_remote import sync
-from aiorwlock_remote.errors import BackendError, Closed
+from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.sync import background, callers, twins
 from tests.simulation.judge import Visit
 from tests.simulation.work import Working
@@ -72,11 +72,7 @@ class ThreadsWorking(Working):
 
     def _open(self) -> Locks:
         backend: Any = self.run.server.backend(self.process)
-        while True:
-            try:
-                return sync.connect(backend)
-            except BackendError:
-                current_thread().wait(0.1)
+        return sync.connect(backend)
 
     def _one_thread(self, locks: Locks, name: str) -> None:
         random = Random(f"{self.run.seed} {name}")
@@ -92,18 +88,20 @@ class ThreadsWorking(Working):
                 self._tell(f"{name} was interrupted")
 
     def _one_turn(self, locks: Locks, name: str, random: Random) -> None:
-        # Both kinds of ``Locks`` have the same names.
-        chosen: tuple[Any, int] = self._lock(cast("Any", locks), random)
-        lock, limit = chosen
-        timeout = random.choice([None, None, 0.0, 0.3, 2.0])
-        self._tell(f"{name} asks for {lock.resource} ({timeout})")
-        with self._outcome(name), lock.acquire(timeout) as held:
-            visit = self._enters(held, name, limit)
-            for _ in range(random.randint(0, 4)):
-                self._pass_blocking(random)
-                self._touch(held, visit)
-            if held.mode != "permit" and random.random() < 0.15:
-                self._move(held, name, random)
+        # A store that was down at ``connect`` is opened by the first use of a lock.
+        with self._outcome(name):
+            # Both kinds of ``Locks`` have the same names.
+            chosen: tuple[Any, int] = self._lock(cast("Any", locks), random)
+            lock, limit = chosen
+            timeout = random.choice([None, None, 0.0, 0.3, 2.0])
+            self._tell(f"{name} asks for {lock.resource} ({timeout})")
+            with lock.acquire(timeout) as held:
+                visit = self._enters(held, name, limit)
+                for _ in range(random.randint(0, 4)):
+                    self._pass_blocking(random)
+                    self._touch(held, visit)
+                if held.mode != "permit" and random.random() < 0.15:
+                    self._move(held, name, random)
 
     def _move(self, held: Held, name: str, random: Random) -> Visit:
         moved = held.upgrade(1.0) if held.mode == "read" else held.downgrade()
@@ -128,8 +126,15 @@ class _LoopsThread:
 class _Loop:
     """``BackgroundLoop``: the loop of the process that asks for it."""
 
-    def __init__(self, process: SimulatedProcess) -> None:
+    def __init__(
+        self, process: SimulatedProcess, name: str, on_wake: Callable[[], object]
+    ) -> None:
+        del name
         self._process = process
+        self._on_wake = on_wake
+
+    def wake(self) -> None:
+        self._process.in_loop(self._on_wake)
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         self._process.in_loop(partial(function, *args))
@@ -174,7 +179,7 @@ def simulated_background(world: World) -> Iterator[None]:
     def of_process() -> background.Background:
         process = world.running_process()
         if process not in found:
-            with patch.object(background, "BackgroundLoop", lambda _: _Loop(process)):
+            with patch.object(background, "BackgroundLoop", partial(_Loop, process)):
                 found[process] = background.Background()
         return found[process]
 
@@ -186,5 +191,7 @@ def simulated_background(world: World) -> Iterator[None]:
         # What a simulated process leaves open must not be closed as the real one exits.
         patch.object(twins, "enroll", lambda _: None),
         patch.object(twins, "SystemClock", lambda: world.running_process().clock),
+        patch.object(twins, "monotonic", lambda: world.running_process().time),
+        patch.object(twins, "random", world.random.random),
     ):
         yield

@@ -2,7 +2,8 @@
 
 Writes ``STORE-DATE.json`` to the folder of the evidence, now and then, and at the end.
 If something is wrong, it ends at once, keeps the histories, and exits with 1. SIGTERM
-ends it early, in order.
+ends it early, in order. With ``--plant`` it is the other way round: a run that finds
+nothing wrong exits with 1, and no evidence is written.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Any
 
 from aiorwlock_remote import __version__
 from tests.faults.workers import ROOT
+from tests.servers.network import leave_the_machine
+from tests.soak.planted import PLANTED
 from tests.soak.run import Soak
 from tests.soak.site import machine, started
 from tests.soak.stores import SITES
@@ -42,6 +45,10 @@ def arguments(given: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--faults", type=int, default=0, help="but not before so many faults"
+    )
+    parser.add_argument("--only", default="", help="faults that begin so, e.g. leader")
+    parser.add_argument(
+        "--plant", default="", choices=sorted(PLANTED), help="a fault to be found"
     )
     parser.add_argument("--evidence", type=Path, default=EVIDENCE, metavar="FOLDER")
     return parser.parse_args(given)
@@ -68,6 +75,8 @@ def command_of(given: argparse.Namespace) -> str:
     command = f"python -m tests.soak {given.store} {given.hours:g} --seed {given.seed}"
     if given.operations < sys.maxsize:
         command += f" --operations {given.operations} --faults {given.faults}"
+    if given.only:
+        command += f" --only {given.only}"
     return command
 
 
@@ -77,6 +86,8 @@ def main() -> None:
     path = free_path(given.evidence, given.store)
     began = datetime.now(UTC)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{given.store}-"))
+    if SITES[given.store].own_network:
+        leave_the_machine()
     with started(SITES[given.store]) as site:
         facts: dict[str, Any] = {
             "store": given.store,
@@ -99,27 +110,33 @@ def main() -> None:
         }
 
         def save(figures: dict[str, Any]) -> None:
+            if given.plant:
+                return
             facts["load at the end"] = [round(load, 1) for load in os.getloadavg()]
             written = path.with_suffix(".new")
             written.write_text(json.dumps(facts | figures, indent=1) + "\n", "utf-8")
             written.rename(path)
 
-        soak = Soak(site, folder, given.seed, save=save)
+        soak = Soak(
+            site, folder, given.seed, only=given.only, plant=given.plant, save=save
+        )
         signal.signal(signal.SIGTERM, lambda *_: soak.stop())
         figures = soak.run(
             given.hours * 3600, operations=given.operations, faults=given.faults
         )
     print(
-        f"{path}: {figures['operations']} operations, "
+        f"{given.plant or path}: {figures['operations']} operations, "
         f"{sum(kind['count'] for kind in figures['faults'].values())} faults, "
         f"{figures['seconds']} s"
     )
     for problem in figures["problems"]:
         print(f"  {problem}")
-    if figures["problems"]:
+    found = bool(figures["problems"])
+    if found and not given.plant:
         print(f"histories: {folder}")
-        sys.exit(1)
-    shutil.rmtree(folder)
+    else:
+        shutil.rmtree(folder)
+    sys.exit(found is not bool(given.plant))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from aiorwlock_remote.testing.history import Attempt, EventMode, History, now
 from tests.faults.register import Register
 from tests.soak import names
 from tests.soak.counts import Counts
+from tests.soak.planted import OTHER_NAMES
 
 Lock = Mutex | ReaderLock | WriterLock | Semaphore
 PATIENCE = 60.0
@@ -51,7 +53,7 @@ class Plan:
         place: number of the process among those that run; its successor has it, too.
         loop: ``asyncio``, ``uvloop``, ``trio``, or ``threads`` for the synchronous API.
         sets: whether the store has mutex sets.
-        broken: the negative control; the client locks other names than it says.
+        plant: a fault of ``planted``; "": none.
     """
 
     place: int
@@ -61,7 +63,7 @@ class Plan:
     body: float = 0.002
     seed: int = 0
     sets: bool = False
-    broken: bool = False
+    plant: str = ""
 
 
 Grant = tuple[Attempt, Held]
@@ -94,7 +96,8 @@ class Client:
         self._plan = plan
         self._tickets = folder / "tickets"
         self._registers = [
-            Register(folder / f"register{number}") for number in range(names.HOT)
+            Register(folder / f"register{number}")
+            for number in range(names.HOT + names.LONG)
         ]
         self._passed_on = count(1)
 
@@ -167,8 +170,12 @@ class Client:
             async for _ in found:
                 pass
 
+    def block(self, seconds: float) -> None:
+        """Keep the event loop from running."""
+        time.sleep(seconds)
+
     def use(self, number: int, fence: int) -> int | None:
-        """Access what a hot name protects; None: the fence is refused."""
+        """Access what a hot or long name protects; None: the fence is refused."""
         return self._registers[number].access(fence)
 
     # ------------------------------------------------------------ what is recorded
@@ -243,7 +250,7 @@ class Client:
         return self._locks.mutex_set(names.SET, lease=self._plan.lease)
 
     def _number(self, number: int) -> int:
-        return number + (1_000_000_000 if self._plan.broken else 0)
+        return number + (1_000_000_000 if self._plan.plant == OTHER_NAMES else 0)
 
     async def access(self, number: int, grant: Grant) -> None:
         """Use what the hot name protects twice, unless the fence is refused."""
@@ -409,6 +416,23 @@ class Task:
             raise
         await self.client.leave(self.client.granted(attempt, held))
 
+    async def own_cancelled(self) -> None:
+        """Cancel an acquire at a random moment: it leaves nothing behind.
+
+        Else the next one waits for the end of a lease, and the judge is told of an own
+        name that was refused.
+        """
+        number, name = self._own()
+        mutex = self.client.mutex("own", number)
+        with anyio.move_on_after(self.random.expovariate(1 / 0.002)) as scope:
+            if grant := await self.client.enter(mutex, name, "W"):
+                with anyio.CancelScope(shield=True):
+                    await self.client.leave(grant)
+        if scope.cancelled_caught:
+            self.client.count("cancelled")
+        if grant := await self.client.enter(mutex, name, "W", self.plan.lease / 2):
+            await self.client.leave(grant)
+
     async def own_info(self) -> None:
         number, _ = self._own()
         self.client.count("info")
@@ -478,6 +502,29 @@ class Task:
         """Downgrade and upgrade what others wait for."""
         number = self.random.randrange(names.UNFAIR + 1, names.HOT)
         await self._moved(self.client.rwlock("hot", number), f"hot/{number}")
+
+    async def long(self) -> None:
+        """Hold what others wait for, for up to some leases: it has to be renewed."""
+        number, lease = self.random.randrange(names.LONG), self.plan.lease
+        mutex = self.client.mutex("long", number)
+        grant = await self.client.enter(mutex, f"long/{number}", "W", lease / 8)
+        if grant is None:
+            return
+        attempt, held = grant
+        left, step = self.random.uniform(0, names.LEASES * lease), 0
+        while left > 0 and held.valid:
+            step += 1
+            serial = self.client.use(names.HOT + number, held.fence)
+            attempt.access(step=step, serial=serial, until=until(attempt, held))
+            if serial is None:
+                break
+            pause = self.random.uniform(0, lease / 3)
+            if self.random.random() < 0.1:
+                self.client.block(pause)
+            else:
+                await self.client.sleep(pause)
+            left -= pause
+        await self.client.leave(grant)
 
     async def hot_info(self) -> None:
         self.client.count("info")
@@ -566,11 +613,13 @@ TURNS: list[tuple[Turn, float]] = [
     (Task.own_extended, 10.0),
     (Task.own_downgraded, 5.0),
     (Task.own_adopted, 5.0),
+    (Task.own_cancelled, 5.0),
     (Task.own_info, 10.0),
     (Task.hot, 10.0),
     (Task.hot_cancelled, 2.0),
     (Task.hot_timed_out, 2.0),
     (Task.hot_moved, 0.5),
+    (Task.long, 0.2),
     (Task.hot_info, 1.0),
     (Task.hot_list, 0.02),
     (Task.two, 0.5),

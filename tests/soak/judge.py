@@ -11,9 +11,10 @@ fairness, and which faults excuse a violation. The Go judge (``tests/judge``) se
 for a linear order, and could not do so for hours of events.
 
 Judged: exclusion, fence order, isolation of the accesses that the fenced register
-accepted (``check_history``); the limit and the fences of semaphores; fairness. A fault
-that is beyond what the store promises is judged by the fence only: two holders at a
-time are counted then, and are no violation.
+accepted (``check_history``); the limit and the fences of semaphores; fairness; grants
+that are lost, and own names that are not free, while no fault is in force. A fault that
+is beyond what the store promises is judged by the fence only: two holders at a time are
+counted then, and are no violation.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ WAITING = 120.0
 INTERVAL = 5.0
 SECOND = 10**9
 NO_FAULT = "no fault"
+MAX_LOST, LEAST_LONG = 0.02, 20
+"""Part of the grants of long names that may be lost without a fault, as the machine may
+stand still; from so many of them on.
+"""
 PERMITS = "permits/"
 _CAME_AFTER = re.compile(r". (\w+) \(fence .*\) came after . (\w+) \(fence .*\)")
 _ENTERED = re.compile(r"entered at ([0-9.]+) s")
@@ -166,6 +171,10 @@ class Judge:
         self.excused: Counter[str] = Counter()
         self.compared = 0
         self.most_passed = 0
+        self.long = 0
+        """Grants of long names that no fault touched."""
+        self.long_lost = 0
+        """How many of them were lost."""
         self.faults = faults
         self._histories: defaultdict[str, dict[str, AttemptHistory]] = defaultdict(dict)
         self._seen_until = 0
@@ -229,6 +238,8 @@ class Judge:
                 f"{kind} {resource}: {text}"
                 for (kind, resource, _), text in self.violations.items()
             ],
+            "held long": self.long,
+            "held long, and lost": self.long_lost,
             "judged by the fence only": dict(self.excused),
             "turns compared": self.compared,
             "most passed by": self.most_passed,
@@ -302,15 +313,36 @@ class Judge:
                 self.most_passed = max(self.most_passed, passed)
         self._fair_until = until
 
+    def _look_back(self, resource: str, story: AttemptHistory) -> None:
+        """Note what an attempt that is over came to, if no fault touched it."""
+        granted, kind = story.granted, resource.partition("/")[0]
+        if kind == "long" and granted and self.faults.calm(granted.at, story.last):
+            self.long += 1
+            self.long_lost += any(isinstance(event, Lost) for event in story.events)
+            if self.long >= LEAST_LONG and self.long_lost > MAX_LOST * self.long:
+                lost = (
+                    f"{self.long_lost} of {self.long} grants are lost without a fault"
+                )
+                self.violations.setdefault(("losses", kind, ""), lost)
+        if kind == "own":
+            # Only one task uses this name: it had to be free.
+            for event in story.events:
+                if isinstance(event, Refused) and self.faults.calm(
+                    event.asked_at, event.at
+                ):
+                    text = f"{event.holder} was refused an own name"
+                    self.violations.setdefault(("leak", resource, ""), text)
+
     def _drop(self) -> None:
         horizon = self._seen_until - round(KEEP * SECOND)
-        for histories in self._histories.values():
+        for resource, histories in self._histories.items():
             settled = {h: s for h, s in histories.items() if s.settled(horizon)}
             granted = [story.granted for story in settled.values() if story.granted]
             if granted:
                 highest = max(granted, key=attrgetter("fence", "mode")).holder
                 del settled[highest]
-            for holder in settled:
+            for holder, story in settled.items():
+                self._look_back(resource, story)
                 del histories[holder]
 
 

@@ -24,6 +24,7 @@ from tests.soak import names
 from tests.soak.counts import operations, totals
 from tests.soak.faults import Fault, stopped
 from tests.soak.judge import SECOND
+from tests.soak.planted import OTHER_NAMES
 from tests.soak.site import Site
 
 LOOPS = ("asyncio", "trio", "threads", "uvloop", "asyncio", "threads")
@@ -32,8 +33,10 @@ JUDGE = [sys.executable, "-m", "tests.soak.judge"]
 STEADY = 3
 """The processes of the first places are never killed: their memory is measured."""
 TASKS = 12
-QUIET_EVERY = 40
+QUIET_EVERY = 25
 """Faults between two quiet spells."""
+QUIET = 6
+"""Leases for which such a spell lasts, after two in which all comes to rest."""
 SOMEBODY, EVERYBODY = 10.0, 60.0
 """Bounds of progress after a fault has ended, in seconds: two leases and so much, until
 a hot name is entered; until each hot name, and each process, has entered."""
@@ -100,8 +103,9 @@ class Soak:
         steady: int = STEADY,
         tasks: int = TASKS,
         quiet_every: int = QUIET_EVERY,
+        only: str = "",
         save: Callable[[dict[str, Any]], None] = lambda _: None,
-        broken: bool = False,
+        plant: str = "",
     ) -> None:
         """Make a run that has not begun.
 
@@ -113,8 +117,9 @@ class Soak:
             steady: how many processes are never killed, so that they may be measured.
             tasks: of each process.
             quiet_every: faults between two quiet spells.
+            only: how the kinds of the faults begin; "": all of them.
             save: is given the figures now and then.
-            broken: the negative control: the last process locks other names.
+            plant: a fault of ``planted`` in the clients, to be found; "": none.
         """
         self._site = site
         self._folder = folder
@@ -124,8 +129,9 @@ class Soak:
         self._steady = steady
         self._tasks = tasks
         self._quiet_every = quiet_every
+        self._only = only
         self._save = save
-        self._broken = broken
+        self._plant = plant
         self._history = folder / "history"
         (self._history / "tickets").mkdir(parents=True)
         self._log = (folder / "faults.jsonl").open("ab", buffering=0)
@@ -199,20 +205,22 @@ class Soak:
 
     def _start(self, place: int) -> None:
         self._started += 1
+        sound = self._plant == OTHER_NAMES and place < len(self._loops) - 1
         name = self._fleet.start(
             self._site.url_of(place),
+            self._site.before_of(place),
             place=place,
             loop=self._loops[place],
             tasks=self._tasks,
             lease=self._site.lease,
             seed=self._seed + self._started,
             sets=self._site.sets,
-            broken=self._broken and place == len(self._loops) - 1,
+            plant="" if sound else self._plant,
         )
         self._places[place] = name
 
     def _strike_until(self, end: float, calls: int, least: int) -> None:
-        faults = self._faults()
+        faults = [each for each in self._faults() if each.kind.startswith(self._only)]
         weights = [fault.weight for fault in faults]
         for number in range(1, sys.maxsize):
             (fault,) = self._random.choices(faults, weights)
@@ -256,10 +264,12 @@ class Soak:
         effect.entered.append((first - healed) / SECOND)
 
     def _quiet(self) -> None:
-        """Nothing is done for a while: everybody enters, and turns are compared."""
+        """Nothing is done for a while: everybody enters; turns are compared, and no
+        grant may be lost.
+        """
         self._pump(2 * self._site.lease)
         self._all_enter()
-        self._pump(2 * self._site.lease)
+        self._pump(QUIET * self._site.lease)
 
     def _all_enter(self) -> None:
         since = now()
@@ -359,7 +369,7 @@ class Soak:
     async def _sweep(self) -> None:
         """Acquire and release what several processes used: dead grants go."""
         async with connect(self._site.url, lease=self._site.lease) as locks:
-            kinds = (("hot", names.HOT), ("passed", names.PASSED))
+            kinds = (("hot", names.HOT), ("long", names.LONG), ("passed", names.PASSED))
             for kind, count in kinds:
                 for number in range(count):
                     async with locks.mutex(kind, number).acquire(EVERYBODY):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,8 @@ class Site(ABC):
     disk: ClassVar[int] = 1024
     """Megabytes of the disk in memory that the store's files are on."""
     left_out: ClassVar[str] = ""
+    own_network: ClassVar[bool] = False
+    """Whether all takes place in a network that is no other program's."""
     setting: ClassVar[str] = ""
     """How the store is configured, for the evidence."""
 
@@ -77,6 +79,11 @@ class Site(ABC):
             return self.url
         proxy = self.proxies[place // 2 % len(self.proxies)]
         return self.url.replace(f":{self._port}/", f":{proxy.port}/")
+
+    def before_of(self, place: int) -> Sequence[str]:
+        """Return what goes before the command of the process of a place alone."""
+        del place
+        return ()
 
     def _behind_proxies(self, port: int) -> None:
         self._port = port

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import sqlite3
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -25,12 +27,15 @@ from tests.faults.store_outages import busy
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit
 from tests.servers.cluster import Cluster
+from tests.servers.etcd import MEMBERS, Etcd, EtcdRing
 from tests.servers.fix_mariadb import make_tables as make_mariadb_tables
 from tests.servers.fix_postgresql import make_tables as make_postgresql_tables
 from tests.servers.mariadb import Mariadb, connected, run
 from tests.servers.mysql import Mysql
+from tests.servers.network import Socket
 from tests.servers.postgresql import Postgresql
 from tests.servers.process import until
+from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 from tests.servers.sentinel import NAME, SentinelGroup
 from tests.soak.faults import (
@@ -467,6 +472,192 @@ class CassandraSite(Site):
         self._node.close()
 
 
+class EtcdSite(Site):
+    """A ring of three, each in a network namespace, whose leaders fail."""
+
+    lease = 3.0
+    disk = 3072
+    own_network = True
+    setting = (
+        "three members, each change synced, quota 64 MB, clock_skew=4,"
+        " request_timeout=1"
+    )
+    left_out = "the members' clocks: no lease depends on them"
+    _QUOTA = 64 * 2**20
+    _FOLDER = "/soak"
+
+    def _start(self) -> str:
+        self._sockets = [Socket(11 + number) for number in range(MEMBERS)]
+        config = {
+            "quota-backend-bytes": str(self._QUOTA),
+            "snapshot-count": "5000",
+            "max-wals": "1",
+            "max-snapshots": "1",
+        }
+        (home := self.folder / "etcd").mkdir()
+        self._ring = EtcdRing(home, config, self._sockets)
+        # Odd processes know one member, by a proxy.
+        self.proxies = [
+            Proxy(member.port, host=socket.ip)
+            for member, socket in zip(self._ring.members, self._sockets, strict=True)
+        ]
+        return self._url(self._ring.url)
+
+    def _url(self, where: str) -> str:
+        return f"{where}{self._FOLDER}?clock_skew=4&request_timeout=1"
+
+    def url_of(self, place: int) -> str:
+        if place % 2 == 0:
+            return self.url
+        return self._url(f"etcd://127.0.0.1:{self.proxies[place // 2 % 3].port}")
+
+    def before_of(self, place: int) -> Sequence[str]:
+        """Return the clock that is set: of one process, the others' are right."""
+        return self._clock.before if place == 0 else ()
+
+    def faults(self) -> list[Fault]:
+        failover = partial(Fault, weight=2, grace=10.0)
+        past = (self.lease, 1.5 * self.lease)
+        return [
+            failover("leader killed", lambda _: self._killed()),
+            failover("leader paused", lambda _: self._paused()),
+            failover("leader cut off", lambda _: self._cut_off()),
+            failover("leader cut off past the lease", lambda _: self._cut_off(), past),
+            Fault("member killed", self._member_killed, (0, 1), 2, grace=10.0),
+            Fault("two of three killed", self._two_killed, (0, 1), 1, grace=10.0),
+            Fault("two of three cut off", self._two_cut_off, past, 1, grace=10.0),
+            Fault("rolling restart", lambda _: self._rolled(), weight=1, grace=10.0),
+            Fault("compacted", lambda _: at_once(self._compact), weight=2),
+            Fault("defragmented", lambda _: at_once(self._defragment), weight=2),
+            Fault(
+                *("no space", lambda _: self._no_space(), (0.1, self.lease), 1),
+                grace=10.0,
+            ),
+            *network_faults(self.proxies, self.lease),
+            *self._clock_faults(fence_only=False),
+        ]
+
+    @contextmanager
+    def _killed(self) -> Iterator[None]:
+        leader = self._ring.leader
+        leader.kill()
+        self._another(leader)
+        try:
+            yield
+        finally:
+            leader.start()
+            self._compact()
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        leader = self._ring.leader
+        leader.pause()
+        try:
+            self._another(leader)
+            yield
+        finally:
+            leader.resume()
+        self._compact()
+
+    @contextmanager
+    def _cut_off(self) -> Iterator[None]:
+        leader = self._ring.leader
+        with self._sockets[self._ring.members.index(leader)].pulled():
+            self._another(leader)
+            yield
+        self._compact()
+
+    def _another(self, leader: Etcd) -> None:
+        others = [member for member in self._ring.members if member is not leader]
+        self._ring.leader_among(others)
+
+    @contextmanager
+    def _member_killed(self, random: Random) -> Iterator[None]:
+        with killed(random.choice(self._ring.members)):
+            yield
+
+    @contextmanager
+    def _two_killed(self, random: Random) -> Iterator[None]:
+        two = random.sample(self._ring.members, 2)
+        for member in two:
+            member.kill()
+        try:
+            yield
+        finally:
+            for member in two:
+                member.launch()
+            for member in two:
+                member.wait()
+
+    @contextmanager
+    def _two_cut_off(self, random: Random) -> Iterator[None]:
+        one, other = random.sample(self._sockets, 2)
+        with one.pulled(), other.pulled():
+            yield
+
+    @contextmanager
+    def _rolled(self) -> Iterator[None]:
+        for member in self._ring.members:
+            member.stop()
+            member.start()
+        yield
+
+    def _compact(self) -> None:
+        """Forget all but the newest revision: what was deleted gives its space back."""
+        member = self._ring.leader
+        answer = json.loads(member.ctl("get", "x", "--write-out=json"))
+        with suppress(subprocess.CalledProcessError):  # it leads no more
+            member.ctl("compact", str(answer["header"]["revision"]))
+
+    def _defragment(self) -> None:
+        for member in self._ring.members:
+            member.ctl("--command-timeout=30s", "defrag")
+
+    @contextmanager
+    def _no_space(self) -> Iterator[None]:
+        """Fill what the quota leaves; the members refuse all writes."""
+        member = self._ring.leader
+        with suppress(subprocess.CalledProcessError):
+            for number in range(2 * self._QUOTA // 2**20):
+                member.ctl("put", f"filler{number}", stdin="x" * 2**20)
+        try:
+            yield
+        finally:
+            until(self._made_space, "there is space again", 60)
+
+    def _made_space(self) -> bool:
+        member = self._ring.leader
+        try:
+            member.ctl("del", "--prefix", "filler")
+            self._compact()
+            self._defragment()
+            member.ctl("alarm", "disarm")
+            # The second is answered by a state in which the first is known to all.
+            member.ctl("put", "space", "x")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+    def left(self) -> list[str]:
+        said = self._ring.leader.ctl("get", "--prefix", "--keys-only", self._FOLDER)
+        keys = [line for line in said.splitlines() if line]
+        # The doorman of a free resource is kept for an hour, and so are messages.
+        kept = (",doorman", ",claim")
+        own = f"{self._FOLDER}/,"
+        return [k for k in keys if not k.endswith(kept) and not k.startswith(own)]
+
+    def versions(self) -> dict[str, str]:
+        said = self._ring.leader.ctl("endpoint", "status", "--write-out=json")
+        found = json.loads(said)[0]["Status"]["version"]
+        return {"etcd": found, "h2": version("h2")}
+
+    def close(self) -> None:
+        super().close()
+        self._ring.close()
+        for socket in self._sockets:
+            socket.close()
+
+
 # --------------------------------------------------------------------------- files
 
 
@@ -557,6 +748,7 @@ SITES: dict[str, type[Site]] = {
     "mariadb": MariadbSite,
     "mysql": MysqlSite,
     "cassandra": CassandraSite,
+    "etcd": EtcdSite,
     "sqlite": Sqlite,
     "files": Files,
 }

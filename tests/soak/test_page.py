@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,22 @@ def test_files_that_are_no_evidence_are_not_taken(tmp_path: Path, run: Run) -> N
     (tmp_path / "redis-2026-11-26.json").write_text(json.dumps(run))
     (tmp_path / "redis-2026-11-26-2.new").write_text("{")
     assert runs(tmp_path) == [json.loads(json.dumps(run))]
+
+
+def test_the_site_names_the_stores_that_have_reached_the_bar() -> None:
+    page = " ".join((FOLDER.parent / "tested.md").read_text("utf-8").split())
+    page = page.replace(
+        "Redis Cluster and Sentinel", "redis-cluster and redis-sentinel"
+    )
+    sentence = re.search(
+        r"faults\. ([\w, -]+) have reached that bar; ([\w, -]+) have had shorter runs",
+        page,
+    )
+    assert sentence is not None
+    named = [
+        set(re.findall(r"[\w-]+", stores.lower())) - {"and"}
+        for stores in sentence.groups()
+    ]
+    rows = [re.split(r" *\| *", line)[1:-1] for line in totals(runs(FOLDER))][2:]
+    reached = {row[0] for row in rows if row[-1] == "met"}
+    assert named == [reached, {row[0] for row in rows} - reached]

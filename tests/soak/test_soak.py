@@ -16,6 +16,8 @@ from aiorwlock_remote.testing.history import (
     Event,
     EventMode,
     Granted,
+    Lost,
+    Refused,
     Released,
     Releasing,
     encode_event,
@@ -23,6 +25,7 @@ from aiorwlock_remote.testing.history import (
 from tests.soak import run
 from tests.soak.judge import SECOND, FaultLog, Judge
 from tests.soak.names import LIMIT
+from tests.soak.planted import OTHER_NAMES
 from tests.soak.run import Soak
 from tests.soak.site import Site, started
 from tests.soak.stores import Sqlite
@@ -40,9 +43,7 @@ def site() -> Iterator[Site]:
         yield found
 
 
-def soaked(
-    site: Site, folder: Path, *, faults: int, broken: bool = False
-) -> dict[str, Any]:
+def soaked(site: Site, folder: Path, *, faults: int, plant: str = "") -> dict[str, Any]:
     """Run two processes for some seconds."""
     soak = Soak(
         *(site, folder, 20261126),
@@ -50,7 +51,7 @@ def soaked(
         steady=1,
         tasks=3,
         quiet_every=faults,
-        broken=broken,
+        plant=plant,
     )
     return soak.run(60.0, operations=500, faults=faults)
 
@@ -69,7 +70,7 @@ def test_the_soak_finds_a_client_that_locks_something_else(
     site: Site, tmp_path: Path
 ) -> None:
     """The control: what such a client does to hot names is no exclusion."""
-    figures = soaked(site, tmp_path, faults=1, broken=True)
+    figures = soaked(site, tmp_path, faults=1, plant=OTHER_NAMES)
     assert any("exclusion" in problem for problem in figures["problems"])
 
 
@@ -185,6 +186,55 @@ def test_one_permit_too_many(tmp_path: Path) -> None:
         for number in range(LIMIT + 1)
     ]
     assert [kind for kind, *_ in judged(tmp_path, *grants).violations] == ["exclusion"]
+
+
+def lost(number: int, begin: float) -> Iterator[Event]:
+    """Yield the events of a grant of a long name that is lost after a second."""
+    who = ("p", "long/0", f"{number:012x}")
+    at, over = round(begin * SECOND), round((begin + 1) * SECOND)
+    yield Ask(*who, at, "W")
+    yield Granted(*who, at, at, "W", number, over)
+    yield Lost(*who, over, "expired")
+
+
+@pytest.mark.parametrize(
+    ("faults", "found"),
+    [("", ["losses"]), (fault(0.5, 200.0, fence_only=False), [])],
+    ids=["no fault", "a fault"],
+)
+def test_many_losses(tmp_path: Path, faults: str, found: list[str]) -> None:
+    """They are a violation, unless a fault was in force."""
+    grants = [
+        lost(number, 2.0 * number) if number % 9 == 1 else kept
+        for number in range(1, 30)
+        for kept in [
+            held("long/0", 2.0 * number, 2.0 * number + 1, number, asked=2.0 * number)
+        ]
+    ]
+    later = held("own/1", 500.0, 500.1, 1, asked=499.9)
+    judge = judged(tmp_path, *grants, later, faults=faults)
+    assert [kind for kind, *_ in judge.violations] == found
+    assert (judge.long, judge.long_lost) == ((28, 4) if found else (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "faults", "found"),
+    [
+        ("own/1", "", ["leak"]),
+        ("own/1", fault(0.5, 1.0, fence_only=False), []),
+        ("hot/1", "", []),
+    ],
+    ids=["no fault", "a fault", "of all"],
+)
+def test_a_refused_own_name(
+    tmp_path: Path, name: str, faults: str, found: list[str]
+) -> None:
+    """Nobody else uses it: somebody has left a grant behind."""
+    who = ("p", name, f"{7:012x}")
+    refused = iter((Ask(*who, SECOND, "W"), Refused(*who, 2 * SECOND, SECOND)))
+    later = held("own/2", 500.0, 500.1, 1, asked=499.9)
+    judge = judged(tmp_path, refused, later, faults=faults)
+    assert [kind for kind, *_ in judge.violations] == found
 
 
 def test_how_many_passed(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class ThreadClient(Client):
         self._stopped = threading.Event()
         self._counting = threading.Lock()
         # The file is locked per open file, so threads need a lock of their own.
-        self._accessing = [threading.Lock() for _ in range(names.HOT)]
+        self._accessing = [threading.Lock() for _ in range(names.HOT + names.LONG)]
 
     def run_threads(self) -> None:
         """Take turns in all threads until SIGTERM, then sweep."""
@@ -134,7 +134,8 @@ class ThreadClient(Client):
 
     def turns(self) -> list[tuple[Turn, float]]:
         # Without an event loop no scope can cancel: see tests/sync for interrupts.
-        return [each for each in TURNS if each[0] is not Task.hot_cancelled]
+        cancelled = Task.hot_cancelled, Task.own_cancelled
+        return [each for each in TURNS if each[0] not in cancelled]
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - in a thread of its own

@@ -22,6 +22,7 @@ from aiorwlock_remote.locks import lock
 from aiorwlock_remote.locks.held import BaseHeld
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.recipes.leader import Leader
+from aiorwlock_remote.recipes.moving import MovingHeld, MovingLock
 from aiorwlock_remote.recipes.mutex_set import MutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancy, Occupied
 from aiorwlock_remote.recipes.once import Once
@@ -69,6 +70,8 @@ from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.locks.recipe_factories import REVALIDATE, OccupancyArgs
 from aiorwlock_remote.ports import Backend, Finding
 from aiorwlock_remote.recipes.leader import Leader as AsyncLeader
+from aiorwlock_remote.recipes.moving import FenceSource
+from aiorwlock_remote.recipes.moving import MovingLock as AsyncMovingLock
 from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.once import Once as AsyncOnce
@@ -90,6 +93,8 @@ from aiorwlock_remote.sync.twins import (
     LocksTwin,
     LockTwin,
     Made,
+    MovingHeldTwin,
+    MovingLockTwin,
     MultiTwin,
     OccupiedTwin,
     Opener,
@@ -167,6 +172,25 @@ SHOW = """
     @staticmethod
     def _show(loop: Background, twin: aio.Held) -> Held:
         return Held(loop, twin)
+"""
+
+MOVING = """
+    def __init__(
+        self,
+        old: AnyLock | Semaphore,
+        new: AnyLock | Semaphore,
+        *,
+        fence: FenceSource = "old",
+    ) -> None:
+        DOCSTRING
+
+        def make(_: object) -> AsyncMovingLock:
+            return AsyncMovingLock(twin_of(old), twin_of(new), fence=fence)
+
+        super().__init__(old, new, make)
+
+    def __enter__(self) -> MovingHeld:
+        return self._enter(self.acquire())
 """
 
 LOCKS = {
@@ -260,6 +284,8 @@ CLASSES = (
     Derived(aio.WriterLock, "_Lock[aio.WriterLock]", without=(LOCK,)),
     Derived(aio.Semaphore, "_Lock[aio.Semaphore]", without=(LOCK,)),
     Derived(aio.RWLock, "Made[aio.RWLock]"),
+    Derived(MovingHeld, "MovingHeldTwin"),
+    Derived(MovingLock, "MovingLockTwin", more=MOVING),
     Derived(MutexSet, "Made[AsyncMutexSet]"),
     Derived(RowHeld, "BaseHeld[AsyncRowHeld]", without=(BaseHeld,)),
     Derived(RowLock, "Made[AsyncRowLock]"),
@@ -283,6 +309,7 @@ BY_HAND = {
     "Locks.leader": "LOCKS, with the docstring of the async method",
     "Locks.once": "likewise",
     "Locks.synchronized": "likewise",
+    "MovingHeld.guard": "MovingHeldTwin",
     "Once.run": "OnceTwin",
 }
 
@@ -300,6 +327,8 @@ ANYWHERE = {"check", "mutex", "rwlock", "semaphore"}
 GRANTS = {
     "Held": "Held",
     "Acquisition": "Held",
+    "MovingAcquisition": "MovingHeld",
+    "MovingHeld": "MovingHeld",
     "Multi": "Multi",
     "RowHeld": "RowHeld",
     "RowAcquisition": "RowHeld",
@@ -359,7 +388,11 @@ def _class(cls: Derived) -> str:
         elif cls.source is aio.Locks:
             doc = _docstring(f"{name}.{member}", source, 8).strip()
             parts.append(LOCKS[member].replace("DOCSTRING", doc))
-    parts.append(cls.more)
+    if cls.source is MovingLock:
+        doc = _docstring("MovingLock.__init__", MovingLock.__init__, 8).strip()
+        parts.append(cls.more.replace("DOCSTRING", doc))
+    else:
+        parts.append(cls.more)
     text = "\n".join(parts)
     return text if ":\n" in text.partition(name)[2] else f"{text}\n    pass\n"
 

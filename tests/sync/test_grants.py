@@ -17,7 +17,6 @@ import trio
 
 from aiorwlock_remote.locks.held import state_of
 from aiorwlock_remote.sync import (
-    Closed,
     ConfigurationError,
     Held,
     LockLost,
@@ -58,6 +57,28 @@ def test_a_thread_that_holds_it_would_wait_for_itself(locks: Locks) -> None:
         held.check()
     with pytest.raises(NotOwner):
         lock.__exit__(None, None, None)
+
+
+def test_a_grant_keeps_its_locks_open() -> None:
+    """Though the program refers to the grant alone; dropped with it, both are over."""
+    url = f"memory://{uuid4().hex}"
+    with connect(url) as others:
+        held = connect(url).mutex("order", 1).try_acquire()
+        assert held is not None
+        reader = connect(url).rwlock("order", 2).writer.acquire().downgrade()
+        gc.collect()
+        with connect(url).mutex("order", 3).acquire() as body:
+            gc.collect()
+            body.check()
+            assert others.mutex("order", 3).locked()
+        held.check()
+        reader.check()
+        for number in (1, 2):
+            assert others.rwlock("order", number).writer.try_acquire() is None
+        with pytest.warns(ResourceWarning, match="order/1.*dropped without release"):
+            del held
+        reader.release()
+        others.mutex("order", 1).acquire(30).release()
 
 
 def test_any_thread_may_release(locks: Locks) -> None:
@@ -254,15 +275,18 @@ def test_all_locks_share_a_thread() -> None:
 
 
 def test_a_dropped_locks_is_closed(tmp_path: object) -> None:
+    """With the last of its grants, which it outlives."""
     url = f"sqlite:///{tmp_path}/locks.db"
     locks = connect(url)
-    kept = locks.mutex("order", 1).acquire()
+    session, kept = locks._twin._session, locks.mutex("order", 1).acquire()
     del locks
     gc.collect()
-    with connect(url) as others:
-        until(lambda: not others.mutex("order", 1).locked(), "closed")
-    with pytest.raises(Closed):
-        kept.check()
+    kept.check()
+    assert not session.closed
+    assert kept.release()
+    del kept
+    gc.collect()
+    until(lambda: session.closed, "closed")
 
 
 def test_no_copies(locks: Locks) -> None:

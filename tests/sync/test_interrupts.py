@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,14 @@ from typing import Any, NoReturn
 import pytest
 
 from aiorwlock_remote import sync
+from aiorwlock_remote._util import driver_loop
 from aiorwlock_remote.sync import Locks, Mutex, background, connect
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
 
-HERE = str(Path(sync.__file__).parent)
+HERE = str(Path(sync.__file__).parent), driver_loop.__file__
+"""What runs in the thread that calls: an interrupt may hit it anywhere."""
 EXEMPT = ("__del__", "LockTwin.__exit__")
 """What a destructor raises is dropped, and tells nothing. At the first instruction of
 ``__exit__``, before any code of it has run, ``with lock`` has left the lock entered;
@@ -49,9 +52,12 @@ class Interrupt:
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
-        if event == "call" and frame.f_back is not None:
-            # No signal is looked for when a function written in Python returns.
-            self._before[id(frame.f_back)] = ""
+        if event == "call":
+            if frame.f_back is not None:
+                # No signal is looked for when a function written in Python returns.
+                self._before[id(frame.f_back)] = ""
+            # Python 3.11 has no event for the first instruction of a function.
+            self._before[id(frame)] = "RESUME"
         name = frame.f_code.co_qualname
         if not frame.f_code.co_filename.startswith(HERE) or name.endswith(EXEMPT):
             return None
@@ -144,6 +150,41 @@ def _is_free(lock: Mutex) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_at_each_depth_of_the_stack(url: str) -> None:
+    """A thread that has no frames left harms neither the loop nor other threads."""
+    with connect(url, lease=300) as locks, connect(url) as others:
+        lock, seen = locks.mutex("order", 1), others.mutex("order", 1)
+        _with_acquire(lock)
+        ended, done = list[str](), threading.Event()
+
+        def descend(left: int) -> None:
+            if left:
+                descend(left - 1)
+            else:
+                _with_acquire(lock)
+                done.set()
+
+        def deep() -> None:
+            most = sys.getrecursionlimit()
+            for left in range(most, 0, -1):
+                try:
+                    descend(left)
+                except RecursionError:
+                    until(partial(_is_free, seen), f"free after {left} frames")
+                    ended.append("RecursionError")
+                if done.is_set():
+                    break
+
+        thread = threading.Thread(target=deep)
+        thread.start()
+        thread.join()
+        assert done.is_set()
+        assert len(ended) >= PLACES
+        assert locks.statistics().held == {"read": 0, "write": 0, "permit": 0}
+
+
+@pytest.mark.filterwarnings("ignore:.* was dropped without release:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_real_signals_at_any_time(url: str) -> None:
     def raises(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame
@@ -204,6 +245,32 @@ def test_an_interrupted_release_is_carried_out(
             held.release()
         until(lambda: not lock.locked(), "it is released")
         assert held.release() is False
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_an_interrupted_wake_up_keeps_nobody_waiting(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: bool,
+) -> None:
+    """It hits between the note that the loop is woken and the wake-up, or behind it."""
+    wake = driver_loop.BackgroundLoop.wake
+
+    def interrupted(self: driver_loop.BackgroundLoop) -> None:
+        monkeypatch.setattr(driver_loop.BackgroundLoop, "wake", wake)
+        if sent:
+            wake(self)
+        raise KeyboardInterrupt
+
+    with connect(url, lease=300) as locks, ThreadPoolExecutor(1) as others:
+        lock = locks.mutex("order", 1)
+        held = lock.acquire()
+        monkeypatch.setattr(driver_loop.BackgroundLoop, "wake", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+        with others.submit(lock.acquire, timeout=20).result(30) as theirs:
+            assert theirs.valid
+        assert not held.valid
 
 
 def test_an_interrupted_acquire_may_be_repeated(

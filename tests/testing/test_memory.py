@@ -19,6 +19,7 @@ from aiorwlock_remote import (
     LockTimeout,
     LossReason,
     connect,
+    sync,
 )
 from aiorwlock_remote.core.commands import Acquire
 from aiorwlock_remote.testing.faults import Fate
@@ -275,3 +276,51 @@ async def queued(locks: Locks) -> None:
 async def scan(locks: Locks) -> None:
     async for _ in locks.list():
         pass
+
+
+# -------------------------------------------------- programs that connect by themselves
+
+
+async def test_a_lock_of_a_program_that_connects_by_itself_is_lost(
+    store: FaultyMemory,
+) -> None:
+    with pytest.raises(LockLost, match="forced"):
+        async with connect(store) as own, own.mutex(*NAME):
+            store.lose(*NAME, reason="forced")
+            await anyio.sleep_forever()
+
+
+def test_a_thread_learns_of_its_loss(store: FaultyMemory) -> None:
+    locks, rival = sync.connect(store), sync.connect(store.rival)
+    lost = pytest.raises(LockLost, match="stolen")
+    with locks, rival, lost, locks.mutex(*NAME) as held:
+        store.lose(*NAME, reason="stolen")
+        assert held.lost == "stolen"
+        with rival.mutex(*NAME).acquire(timeout=0) as others:
+            assert others.fence > held.fence
+
+
+def test_a_thread_that_was_paused_does_not_know(store: FaultyMemory) -> None:
+    with sync.connect(store) as locks, sync.connect(store.rival) as rival:
+        held = locks.mutex(*NAME).acquire()
+        store.advance(60)
+        with rival.mutex(*NAME).acquire(timeout=0):
+            held.check()
+        with pytest.raises(LockLost):
+            held.release()
+
+
+def test_requests_of_threads_to_a_store_that_is_down_fail(store: FaultyMemory) -> None:
+    with sync.connect(store) as locks, sync.connect(store.rival) as rival:
+        with store.down():
+            with pytest.raises(AcquireUncertain):
+                locks.mutex(*NAME).acquire(timeout=0)
+            with rival.mutex(*NAME).acquire(timeout=0):
+                pass
+        with locks.mutex(*NAME).acquire(timeout=0):
+            pass
+
+
+def test_a_free_lock_of_threads_cannot_be_lost(store: FaultyMemory) -> None:
+    with sync.connect(store), pytest.raises(LookupError, match="order/42 is not held"):
+        store.lose(*NAME)

@@ -73,6 +73,32 @@ def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
 
 
+def test_ordinary_tests(pytester: pytest.Pytester) -> None:
+    strict(pytester, "")
+    pytester.makepyfile(
+        """
+        import pytest
+        from aiorwlock_remote.sync import LockLost, LockTimeout
+
+        def test_lost(sync_memory_locks, lock_store):
+            with pytest.raises(LockLost):
+                with sync_memory_locks.mutex("order", 42) as held:
+                    lock_store.lose("order", 42)
+                    held.check()
+
+        def test_rival(sync_memory_locks, sync_rival_locks):
+            with sync_rival_locks.mutex("order", 42):
+                with pytest.raises(LockTimeout):
+                    sync_memory_locks.mutex("order", 42).acquire(timeout=0)
+
+        def test_wrong_kind(memory_locks): ...
+        """
+    )
+    done = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
+    done.assert_outcomes(passed=2, errors=1)
+    done.stdout.fnmatch_lines(["*an ordinary one needs sync_memory_locks*"])
+
+
 def test_by_anyio_on_both_libraries(pytester: pytest.Pytester) -> None:
     strict(pytester, "pytest.mark.anyio")
     run(pytester, "-p", "no:asyncio").assert_outcomes(passed=2 * COUNT)
@@ -182,9 +208,10 @@ def test_a_test_without_a_runner_is_an_error(pytester: pytest.Pytester) -> None:
 def test_the_plugin_lists_its_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(CONFTEST)
     output = run(pytester, "--fixtures").stdout.str()
-    for name in ("lock_store", "memory_locks", "rival_locks"):
+    names = "memory_locks", "rival_locks", "sync_memory_locks", "sync_rival_locks"
+    for name in ("lock_store", *names):
         assert f"\n{name} -- " in output
-    assert output.count("_locks -- ") == 2
+    assert output.count("_locks -- ") == len(names)
     assert "_locks_" not in output
 
 

@@ -12,6 +12,7 @@ from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.products import product_of
 from tests.cas.differential import Comparison, compare
+from tests.long import mostly_long
 from tests.servers.mariadb import connected
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
@@ -42,7 +43,7 @@ class MariadbTables:
             )
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", mostly_long(range(1, 5), 4))
 async def test_random_histories_agree_with_the_core(db_tables: str, seed: int) -> None:
     seen = await compare(MariadbTables(db_tables), 2_500, seed)
     assert len(seen) > 12, seen

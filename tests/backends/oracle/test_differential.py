@@ -6,13 +6,14 @@ import pytest
 
 from tests.backends.oracle.differential import oracle
 from tests.cas.differential import Comparison, compare
+from tests.long import mostly_long
 from tests.servers.oracle.client import OracleUser
 from tests.servers.real_oracle import OracleDatabase
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", mostly_long(range(1, 5), 2))
 async def test_random_histories_agree_with_the_core(
     database: OracleUser | OracleDatabase, seed: int
 ) -> None:

@@ -15,6 +15,7 @@ from aiorwlock_remote.cas import table_cas as swapping_tables
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import Comparison, compare
+from tests.long import mostly_long
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
@@ -45,7 +46,7 @@ class PostgresqlTables:
         self._foreign.close()
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", mostly_long(range(1, 5), 2))
 async def test_random_histories_agree_with_the_core(tables: str, seed: int) -> None:
     compared = PostgresqlTables(tables)
     seen = await compare(compared, 1_000, seed)

@@ -1,7 +1,7 @@
 """Runs the lock tests of redis-py and aiorwlock against our classes, on a real Redis.
 
 ``python -m tests.compat.theirs.run``, or ``nox -s compat``: their source distributions
-are fetched into a temporary folder. ``differences.txt`` lists what is not run, and why.
+are fetched into a temporary folder. ``differences.txt`` says what has to fail, and why.
 """
 
 from __future__ import annotations

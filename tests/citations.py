@@ -1,0 +1,187 @@
+"""The tests that comments of the package name: are they there, and do they bite?
+
+``python -m tests.citations [PART …]`` takes each statement behind such a comment out,
+in a copy of the project, and runs the tests that the comment names: one has to fail.
+``PART``: of the paths of modules, such as ``runtime/cleanup``; all otherwise. It prints
+a line for each statement, and ends with 1 if one was missed by its tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "aiorwlock_remote"
+CASES = PACKAGE / "testing" / "conformance"
+SECONDS = 300
+"""For the tests of one statement: one that hangs has failed."""
+_NAME = re.compile(r"\btest_\w+(?:\.py)?")
+_WHOLE = (
+    ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Tests that a comment names.
+
+    ``first``, ``last``: the lines of the statement that they guard, 0 if there is none
+    that could be taken out.
+    """
+
+    path: Path
+    line: int
+    names: tuple[str, ...]
+    first: int = 0
+    last: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.first or self.line}"
+
+
+def citations(path: Path) -> Iterator[Citation]:
+    """Yield those in the comments of a module, in order; docstrings guard nothing."""
+    text = path.read_text("utf-8")
+    statements = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)
+    ]
+    for first, last, comment in _comments(text):
+        names = tuple(dict.fromkeys(_NAME.findall(comment)))
+        if not names:
+            continue
+        behind = [node for node in statements if node.lineno > last]
+        node = min(behind, key=lambda one: one.lineno, default=None)
+        if node is None or isinstance(node, _WHOLE) or node.lineno > last + 1:
+            yield Citation(path, first, names)
+        else:
+            yield Citation(path, first, names, node.lineno, node.end_lineno or 0)
+
+
+def cited(path: Path) -> set[str]:
+    """Return the tests that a module names, in docstrings, too."""
+    return set(_NAME.findall(_joined(path.read_text("utf-8"))))
+
+
+def is_there(name: str) -> bool:
+    """Whether a name is that of a test, or of a file of tests, or begins one's."""
+    stem = name.removesuffix(".py")
+    return any(known.startswith(stem) for known in _known())
+
+
+def files_with(name: str) -> list[str]:
+    """Return the files of tests that have it, or are it."""
+    if name.endswith(".py"):
+        found = [*ROOT.glob(f"tests/**/{name}")]
+    else:
+        pattern = re.compile(rf"def {name}\b")
+        found = [
+            path
+            for path in (*ROOT.glob("tests/**/test_*.py"), *CASES.rglob("*.py"))
+            if pattern.search(path.read_text("utf-8"))
+        ]
+        if any(path.is_relative_to(CASES) for path in found):
+            return [
+                "tests/conformance/test_memory.py",
+                "tests/conformance/test_client.py",
+            ]
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def _comments(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the blocks of comments that stand alone: first line, last line, text."""
+    begin, lines = 0, list[str]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        alone = (
+            token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip()
+        )
+        if alone and (not lines or token.start[0] == begin + len(lines)):
+            begin = begin if lines else token.start[0]
+            lines.append(token.string)
+        elif lines and token.type not in {
+            tokenize.NL,
+            tokenize.INDENT,
+            tokenize.DEDENT,
+        }:
+            yield begin, begin + len(lines) - 1, _joined("\n".join(lines))
+            begin, lines = 0, []
+            if alone:
+                begin, lines = token.start[0], [token.string]
+
+
+def _joined(text: str) -> str:
+    """A name that does not fit into a line goes on in the next with an underscore."""
+    return re.sub(r"(?<=\w)\n[ #]*(?=_\w)", "", text)
+
+
+@cache
+def _known() -> frozenset[str]:
+    paths = (*ROOT.glob("tests/**/*.py"), *CASES.rglob("*.py"))
+    names = {path.stem for path in paths if path.name.startswith("test_")}
+    for path in paths:
+        names.update(re.findall(r"def (test_\w+)", path.read_text("utf-8")))
+    return frozenset(names)
+
+
+def main(parts: list[str]) -> int:
+    """Take one statement after the other out, and print what came of it."""
+    counts: Counter[str] = Counter()
+    with TemporaryDirectory(prefix="citations-") as folder:
+        copy = Path(folder, "project")
+        left = shutil.ignore_patterns(".nox", ".venv", ".git", ".cache", "__pycache__")
+        shutil.copytree(ROOT, copy, ignore=left)
+        for path in sorted(PACKAGE.rglob("*.py")):
+            if parts and not any(part in path.as_posix() for part in parts):
+                continue
+            for each in citations(path):
+                came = _without(each, copy) if each.first else "no statement"
+                counts[came] += 1
+                print(f"{came:13} {each}: {', '.join(each.names)}", flush=True)
+    print(dict(counts))
+    return 1 if counts["missed"] else 0
+
+
+def _without(citation: Citation, copy: Path) -> str:
+    """Return what its tests say without the statement: killed or missed."""
+    files = [file for name in citation.names for file in files_with(name)]
+    tests = [name for name in citation.names if not name.endswith(".py")]
+    if not files:
+        return "no test"
+    module = copy / citation.path.relative_to(ROOT)
+    text = module.read_text("utf-8")
+    lines = text.splitlines()
+    indent = re.match(r" *", lines[citation.first - 1])
+    assert indent is not None
+    lines[citation.first - 1 : citation.last] = [f"{indent[0]}pass"]
+    module.write_text("\n".join(lines) + "\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    chosen = ["-k", " or ".join(tests)] if tests else []
+    try:
+        ran = subprocess.run(
+            [*command, *dict.fromkeys(files), *chosen],
+            cwd=copy,
+            env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(copy)},
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return "killed"
+    finally:
+        module.write_text(text, "utf-8")
+    return "missed" if ran.returncode == 0 else "killed"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

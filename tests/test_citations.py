@@ -1,0 +1,45 @@
+"""Comments of the package name tests that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.citations import PACKAGE, ROOT, citations, cited, files_with, is_there
+
+NOT_OURS = {"test_request_context"}
+"""Methods of other libraries."""
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if cited(path)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_test_that_is_named_is_there(path: Path) -> None:
+    assert [name for name in sorted(cited(path) - NOT_OURS) if not is_there(name)] == []
+
+
+def test_a_comment_guards_the_statement_behind_it(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "def f(x):\n"
+        "    # Not twice (test_twice, test_f.py: test_a_name_that_goes\n"
+        "    # _on).\n"
+        "    if x:\n"
+        "        return 1\n"
+        "    # Of the whole (test_whole).\n"
+        "    with x:\n"
+        "        pass\n"
+        "    # No test.\n"
+        "    return 2\n"
+    )
+    first, second = citations(module)
+    assert first.names == ("test_twice", "test_f.py", "test_a_name_that_goes_on")
+    assert (first.first, first.last) == (4, 5)
+    assert (second.names, second.first) == (("test_whole",), 0)
+
+
+def test_where_a_test_is() -> None:
+    assert files_with("test_where_a_test_is") == ["tests/test_citations.py"]
+    assert files_with("test_citations.py") == ["tests/test_citations.py"]
+    assert "tests/conformance/test_memory.py" in files_with("test_a_killed_holder")
+    assert not is_there("test_that_nobody_has_written_yet_" + "x")
