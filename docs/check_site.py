@@ -20,6 +20,14 @@ import snowballstemmer
 ROOT = Path(__file__).parents[1]
 TEXTS = ("README.md", "CONTRIBUTING.md", "examples/README.md", "docs")
 
+FIRST: Mapping[str, str] = {
+    "timeout": "reference/options",
+    "break a lock": "howto/command-line",
+    "upgrade": "howto/upgrades",
+    "rolling": "howto/upgrades",
+}
+"""What is typed into the search, and the page that has to be the first."""
+
 SEARCHES: Mapping[str, str] = {
     "leader election": "howto/leader-election",
     "distributed lock": "index",
@@ -27,19 +35,23 @@ SEARCHES: Mapping[str, str] = {
     "docker": "howto/deploy",
     "kubernetes": "howto/deploy",
     "celery": "howto/sync",
+    "django": "howto/django",
+    "lease": "reference/options",
     "idempotency": "howto/patterns",
     "double payment": "howto/patterns",
     "cron": "howto/once",
     "multiprocess": "stores/sqlite",
     "TestClient": "howto/testing",
     "structlog": "howto/logging",
-    "redlock": "howto/coming-from",
-    "shedlock": "howto/coming-from",
+    "redlock": "howto/from/redlock",
+    "shedlock": "howto/from/shedlock",
     "SIGTERM": "howto/deploy",
+    "rolling upgrade": "howto/upgrades",
+    "unknown version": "howto/upgrades",
 }
 """What is typed into the search, and the page that has to be among the first."""
 
-FIRST = 5
+LOOKED_AT = 5
 """So many results are looked at before one types something else."""
 
 
@@ -139,6 +151,7 @@ def _broken_references(path: Path, root: Path) -> Iterator[str]:
 # ----------------------------------------------------------------- the search
 
 TITLE, PARTIAL_TITLE, TERM, PARTIAL_TERM, ENTRY = 15, 7, 5, 2, 100
+OBJECT, PARTIAL_OBJECT, PRIORITIES = 11, 6, {0: 15, 1: 5, 2: -5}
 """Weights of the site's search, as in Sphinx' searchtools.js."""
 
 
@@ -153,7 +166,8 @@ class SearchIndex:
     def results(self, query: str) -> list[str]:
         """Return the names of the pages found, best first."""
         scores: dict[int, float] = {}
-        for document, score in (*self._titles(query), *self._terms(query)):
+        found = *self._titles(query), *self._objects(query), *self._terms(query)
+        for document, score in found:
             scores[document] = max(score, scores.get(document, 0))
         names, titles = self._index["docnames"], self._index["titles"]
         ranked = sorted(scores, key=lambda number: (-scores[number], titles[number]))
@@ -168,8 +182,20 @@ class SearchIndex:
                     yield document, round(TITLE * len(query) / len(title)) + own
         for entry, places in self._index["indexentries"].items():
             if self._fits(query, entry):
-                for document, *_ in places:
-                    yield document, round(ENTRY * len(query) / len(entry))
+                for document, _, is_main in places:
+                    # The site shows all others behind the results of every other kind.
+                    score = round(ENTRY * len(query) / len(entry))
+                    yield document, score if is_main else 0
+
+    def _objects(self, query: str) -> Iterator[tuple[int, float]]:
+        # Classes, functions and their methods whose name is, or contains, the query.
+        for prefix, names in self._index["objects"].items():
+            for document, _, priority, _, name in names:
+                last = f"{prefix}.{name}".lower().rpartition(".")[2]
+                if query.lower() in last:
+                    exact = last == query.lower()
+                    score = OBJECT if exact else PARTIAL_OBJECT
+                    yield document, score + PRIORITIES.get(priority, 0)
 
     @staticmethod
     def _fits(query: str, text: str) -> bool:
@@ -200,10 +226,11 @@ class SearchIndex:
 def failed_searches(site: Path) -> Iterator[str]:
     """Yield each search that does not lead to its page."""
     index = SearchIndex(site)
-    for query, page in SEARCHES.items():
-        first = index.results(query)[:FIRST]
-        if page not in first:
-            yield f"search for {query!r}: {page} is not among {', '.join(first)}"
+    for pages, number in ((FIRST, 1), (SEARCHES, LOOKED_AT)):
+        for query, page in pages.items():
+            found = index.results(query)[:number]
+            if page not in found:
+                yield f"search for {query!r}: {page} is not among {', '.join(found)}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import inspect
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiorwlock_remote import OptionArgs
 from aiorwlock_remote.integrations.board.site import BoardArgs
@@ -31,10 +31,27 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",  # Args and Raises in docstrings
 ]
-exclude_patterns = ["_build", "**/*.inc.md"]  # parts of pages
+IN_REPOSITORY = ("architecture", "benchmarks", "evidence/")
+"""Pages for people who judge or change the library; a link to one is a download."""
+exclude_patterns = [
+    "_build",
+    "**/*.inc.md",  # parts of pages
+    *(f"{name}**" if name.endswith("/") else f"{name}.md" for name in IN_REPOSITORY),
+]
+
+SEARCH_WORDS = {
+    "howto/command-line": ("break a lock", "break", "force release"),
+    "howto/sync": ("celery",),
+    "howto/upgrades": ("upgrade", "rolling", "rolling upgrade", "migrate"),
+    "reference/options": ("timeout", "lease", "options"),
+}
+"""What is typed into the search, by the page that shall come first. Other pages have
+these words in their titles, or methods in their names."""
 
 html_theme = "furo"
 html_title = f"{project} {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -42,7 +59,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 napoleon_use_ivar = True  # else a dataclass's fields are described twice
 myst_enable_extensions = ["colon_fence", "deflist"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 
 # Only these are made by a call of their class. The arguments of the others are for the
 # library, which hands out the objects.
@@ -72,6 +89,37 @@ NOT_TAKEN = {
     "leader": {"on_lost"},
 }
 """Options that these methods refuse; tests/docs/test_tables.py tries."""
+
+
+def link_repository_files(
+    app: Sphinx,
+    document: Any,  # noqa: ANN401 - docutils has no types
+) -> None:
+    """Turn links to pages that are not on the site into downloads of their files."""
+    from sphinx import addnodes  # noqa: PLC0415 - tests read this file without Sphinx
+
+    for link in list(document.findall(addnodes.pending_xref)):
+        page = link["reftarget"]
+        if link["refdomain"] != "doc" or not page.startswith(IN_REPOSITORY):
+            continue
+        file = addnodes.download_reference(
+            "", "", refdoc=app.env.docname, reftarget=f"/{page}.md"
+        )
+        file += link.children
+        link.replace_self(file)
+
+
+def add_search_words(
+    app: Sphinx,
+    document: Any,  # noqa: ANN401 - docutils has no types
+) -> None:
+    """Add main entries of the index: the search shows their pages before all others."""
+    from sphinx import addnodes  # noqa: PLC0415 - tests read this file without Sphinx
+
+    words = SEARCH_WORDS.get(app.env.docname, ())
+    entries = [("single", word, "", "main", None) for word in words]
+    if entries:
+        document[0].insert(1, addnodes.index("", entries=entries))
 
 
 def show_signature(
@@ -122,3 +170,6 @@ def _with_default(option: str, function: str) -> str:
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", show_signature)
+    # Sphinx collects the downloads of a page with priority 500.
+    app.connect("doctree-read", link_repository_files, priority=400)
+    app.connect("doctree-read", add_search_words)

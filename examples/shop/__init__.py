@@ -1,0 +1,1 @@
+"""A Django project with locks: views, a Celery task, and tests of both."""
