@@ -59,13 +59,19 @@ WORKING_COPY = "-e .[all]"
 OF_A_TEXT = "ionError: Regex"
 GRAVE = "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"
 # A shared machine may stand still for seconds in the middle of a test. So two failures
-# of a run are run again, and named in its summary; never those of pure code, nor those
-# that say that two holders overlapped or a fence went back.
+# of a run are run again, and named in its summary; never those of the rules, of waiting
+# and renewing, nor those that say that two holders overlapped or a fence went back.
 SECOND_LOOK = (
     *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "2"),
     f"--rerun-except=(?s)^Assert(?!{OF_A_TEXT}).*({GRAVE})",
-    *("--rerun-exclude-path", "tests/core", "--rerun-exclude-path", "tests/testing"),
-    *("--rerun-exclude-path", "tests/faults/test_redis_cancels.py"),
+    *(
+        word
+        for part in (
+            *("cas", "core", "locks", "runtime", "testing"),
+            "faults/test_redis_cancels.py",
+        )
+        for word in ("--rerun-exclude-path", f"tests/{part}")
+    ),
     "--rerun-show-tracebacks",
 )
 
@@ -140,9 +146,9 @@ def ci(session: nox.Session) -> None:
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
     # One of them has the crowds, and mostly waits; the others wait for servers, leases
-    # and processes for two thirds of the time, so two cores have room for six.
+    # and processes for half of the time.
     session.run(
-        *("pytest", "-n", "6", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
+        *("pytest", "-n", "5", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
     )
 
 
@@ -157,6 +163,16 @@ def sync_api(session: nox.Session) -> None:
 
 
 @nox.session
+def citations(session: nox.Session) -> None:
+    """Take out each statement whose comment names a test, and run that test.
+
+    `-- PART …`: of the paths of the modules, such as `runtime/cleanup`. All take hours.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.citations", *session.posargs)
+
+
+@nox.session
 def compat(session: nox.Session) -> None:
     """Run the lock tests of redis-py and aiorwlock against our classes of the same
     signatures: their source distributions are fetched for that.
@@ -168,16 +184,20 @@ def compat(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
+    """Run all benchmarks; `-- redis …`, `cassandra`, `etcd` or `sql` only that suite.
 
     `-- page …` measures them beside their peers, and writes `docs/benchmarks.md`.
+    `-- growth redis …` measures cost against number.
     Other arguments go to the suite of locks that need no server.
     """
     install(session, "bench", package=WORKING_COPY)
     if session.posargs[:1] == ["page"]:
         session.run("python", "-m", "benchmarks.page", *session.posargs[1:])
         return
-    servers = ("redis", "cassandra", "sql")
+    if session.posargs[:1] == ["growth"]:
+        session.run("python", "-m", "benchmarks.growth", *session.posargs[1:])
+        return
+    servers = ("redis", "cassandra", "etcd", "sql")
     first, *rest = session.posargs or [""]
     if first not in servers:
         session.run("python", "-m", "benchmarks.local", *session.posargs)
@@ -204,7 +224,8 @@ def soak(session: nox.Session) -> None:
     """Let client processes use a store for hours while everything fails, as root.
 
     `-- STORE HOURS [--seed N] [--operations N] [--faults N]` with redis, postgresql,
-    mariadb, cassandra, sqlite and others; writes docs/evidence and its page.
+    mariadb, cassandra, sqlite and others; writes docs/evidence and its page. With
+    `--plant NAME` the clients break one promise, and the run has to find that.
     """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.soak", *session.posargs)
@@ -258,8 +279,8 @@ def fuzz(session: nox.Session) -> None:
 def traces(session: nox.Session) -> None:
     """Record a store under load, and replay each command by the core (TLC needs Java).
 
-    `-- STORE [COMMANDS]`: redis, sqlite, postgresql or cassandra, on a server of its
-    own; 10,000 commands unless said otherwise.
+    `-- STORE [COMMANDS]`: redis, sqlite, postgresql, cassandra or etcd, on a server of
+    its own; 10,000 commands unless said otherwise.
     """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.traces", *session.posargs)
@@ -267,6 +288,18 @@ def traces(session: nox.Session) -> None:
 
 @nox.session
 def failovers(session: nox.Session) -> None:
+    """Measure what failovers cost, three minutes a topology: `-- TOPOLOGY …`.
+
+    `redis-sentinel`, `postgresql-synchronous`, `etcd` and others, see `-- --help`;
+    writes docs/evidence/failovers, the picture and table of docs/howto/failover.md.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.failovers", *session.posargs)
+    session.run("python", "-m", "docs.pictures.failovers")
+
+
+@nox.session
+def planned_failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 
     `-- FAILOVERS LEASE …` for others than 20 with each lease of 1, 2, 3 and 6 s;
@@ -291,6 +324,17 @@ def histories(session: nox.Session) -> None:
 
 
 @nox.session
+def long(session: nox.Session) -> None:
+    """Run the tests that the full tests leave out, as they take long: half an hour."""
+    install(session, "test", package=WORKING_COPY)
+    session.run(
+        *("pytest", "-n", "4", "--dist", "worksteal", "-m", "long"),
+        *session.posargs,
+        env={"LONG": "1"},
+    )
+
+
+@nox.session
 def paxos_v1(session: nox.Session) -> None:
     """Test what depends on Cassandra's transactions with Paxos v1; takes ten minutes.
 
@@ -301,7 +345,7 @@ def paxos_v1(session: nox.Session) -> None:
         *("pytest", "-n", "2", "tests/conformance/test_cassandra.py"),
         *("tests/backends/cassandra", "tests/faults/test_cassandra.py"),
         *session.posargs,
-        env={"CASSANDRA_PAXOS": "v1"},
+        env={"CASSANDRA_PAXOS": "v1", "LONG": "1"},
     )
 
 
@@ -317,6 +361,7 @@ ROUNDS_OF_TODAY = {
     ),
     "postgresql-17": "postgresql=trixie/postgresql-17",
     "etcd": "etcd=trixie/etcd-server",
+    "etcd-3.4": "etcd=bookworm/etcd-server",
 }
 
 
@@ -334,7 +379,7 @@ def servers_of_today(session: nox.Session) -> None:
         turns = {"ALL_TURNS": "1"} if name == "databases" else {}
         session.run(
             *("pytest", "-n", "3", "--dist", "worksteal", *SECOND_LOOK, *others),
-            env={"SERVERS": ROUNDS_OF_TODAY[name], **turns},
+            env={"SERVERS": ROUNDS_OF_TODAY[name], "LONG": "1", **turns},
         )
 
 
@@ -347,7 +392,8 @@ def all_turns(session: nox.Session) -> None:
     install(session, "test", package=WORKING_COPY)
     wanted = session.posargs or ["tests/conformance"]
     session.run(
-        *("pytest", "-n", "3", "--dist", "worksteal", *wanted), env={"ALL_TURNS": "1"}
+        *("pytest", "-n", "3", "--dist", "worksteal", *wanted),
+        env={"ALL_TURNS": "1", "LONG": "1"},
     )
 
 
