@@ -534,7 +534,7 @@ class LeaseKeeper:
             with self._lock:
                 # Another server took over while the thread had this lease in its
                 # hands, so that ``renew_all`` did not find it in the queue
-                # (test_a_renewal_that_was_under_way_counts_for_nothing).
+                # (test_a_lease_that_the_thread_looks_at_is_renewed_as_well).
                 if self._worker.doubted_at > self._took_at and lease.terms.keep:
                     lease.renew_due = now
                 if self._deadlines.move(lease, _next_check(lease, now)) < self._planned:
@@ -545,12 +545,12 @@ class LeaseKeeper:
 
 
 def _gather(lease: Lease, phase: float) -> None:
-    # Earlier by up to a thirtieth of the lease: many leases that began one after the
-    # other are due together then, and renewed in one batch
-    # (test_grants_of_one_moment_are_renewed_together).
     # A pushed grant waits for no others: it has less time than such a part.
     if lease.pushed or lease.terms.lease is None:
         return
+    # Earlier by up to a thirtieth of the lease: many leases that began one after the
+    # other are due together then, and renewed in one batch
+    # (test_grants_of_one_moment_are_renewed_together).
     if math.isfinite(lease.renew_due):
         part = lease.terms.lease / BATCHING_DIVISOR
         ticks = math.floor(lease.renew_due / part - phase)

@@ -107,17 +107,30 @@ async def test_one_at_a_time_while_renewals_are_late() -> None:
 
 async def test_who_needs_no_request_lets_the_next_one_in() -> None:
     """As a task that joins others of this process which wait already."""
-    acquires = Acquires()
-    acquires.admission.behind = True
+    async with connect("memory://") as locks:
+        throttle = locks._session.client.throttle
+        under_way: Pending[None] = Pending()
+        entered: list[str] = []
 
-    async def join() -> None:
-        await acquires.admission.turn(None)
-        acquires.admission.let_in()
+        async def enter(name: str) -> None:
+            async with locks.mutex("throttled", name):
+                entered.append(name)
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(join)
-    assert not acquires.admission.full
+        async with anyio.create_task_group() as tasks:
+            async with locks.mutex("throttled", "held"):
+                tasks.start_soon(enter, "held")
+                await settled()
+                throttle.behind = True
+                throttle.sent(under_way)
+                tasks.start_soon(enter, "held")
+                await settled()
+                tasks.start_soon(enter, "free")
+                await settled()
+                assert not entered
+                under_way.set_result(None)
+                await settled()
+                assert entered == ["free"]
+        assert entered == ["free", "held", "held"]
 
 
 @pytest.mark.parametrize("first", ["cancelled", "answered"])
