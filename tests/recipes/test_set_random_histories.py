@@ -335,3 +335,18 @@ def test_the_last_one_leaves_while_the_first_one_asks(
     assert first.believes()
     assert len(checks.server.places()) == (2 if lost else 1)
     has_it_at_once(checks, first, following)
+
+
+def test_at_its_very_end_a_grant_is_still_a_grant(checks: MutexSetChecks) -> None:
+    """As for other programs, which take what is older than that, and nothing else."""
+    now = checks.server.now
+    checks.server.write("a", now / 1e6 - checks.lease)
+    at_its_end = checks.come(0, "a", timeout=0.0, way="tries")
+    assert checks.server.now == now
+    checks.all_goes_well(1)
+    assert at_its_end.gone
+    after_it = checks.come(0, "a", timeout=0.0, way="tries")
+    checks.all_goes_well(1)
+    assert after_it.believes()
+    after_it.leaves()
+    checks.all_goes_well(1)
