@@ -141,3 +141,24 @@ def test_a_writer_is_known_by_its_reason() -> None:
     assert later(cut, 100).grant is not None
     assert later(theirs, 100).grant is None
     assert ReleaseRow("a", "")(theirs, 1).change is None
+
+
+def test_a_grant_is_over_at_its_very_end() -> None:
+    taken = TakeRow("a", Mode.WRITE, 20, "ours")(RowGrants(FREE), 1_000)
+    assert taken.change is not None
+    assert RenewRow("a", 20)(taken.change, 1_020) == RowDecision(
+        None, taken.change.state
+    )
+    assert not ReleaseRow("a", "")(taken.change, 1_020).held
+    again = TakeRow("a", Mode.WRITE, 20, "ours")(taken.change, 1_020)
+    assert again.grant is not None
+    assert not again.held
+    assert again.grant.fence == 1_020
+
+
+def test_a_fence_is_at_least_the_clock() -> None:
+    """It rises, too, if the column with the last one was emptied."""
+    for mode in LOCK_MODES:
+        first = TakeRow("a", mode, 20, "ours")(RowGrants(FREE), 1_000).grant
+        assert first is not None
+        assert first.fence == 1_000
