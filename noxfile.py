@@ -173,6 +173,17 @@ def citations(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Change the code in one place after the other: does a test of its area fail?
+
+    `-- AREA [--every N] [--first N]` with core, runtime, locks, cas, redis, sets,
+    fencing, recipes, sqlite, etcd or postgresql. Whole areas take hours.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session
 def compat(session: nox.Session) -> None:
     """Run the lock tests of redis-py and aiorwlock against our classes of the same
     signatures: their source distributions are fetched for that.
