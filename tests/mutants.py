@@ -270,9 +270,8 @@ def _judged(tree: ast.AST) -> Iterator[ast.AST]:
             continue
         if isinstance(node, ast.If) and "log.isEnabledFor" in ast.unparse(node.test):
             continue
-        is_sql = isinstance(node, ast.Assign) and _SQL.search(ast.unparse(node))
         settles = at_top and isinstance(node, ast.Assign | ast.AnnAssign | ast.If)
-        if settles and not is_sql:
+        if settles and not _SQL.search(ast.unparse(node)):
             continue
         yield node
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
