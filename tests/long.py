@@ -16,8 +16,8 @@ RUNS = bool(os.environ.get("LONG"))
 """Whether they run now."""
 
 LONG: dict[str, dict[str, tuple[str, ...]]] = {
-    "a ring whose majority is away is tested, and `nox -s soak` has nodes that die": {
-        "faults/test_cassandra.py": ("test_four_processes_lock_while_nodes_die",),
+    "the only node stops and goes on, and `nox -s soak` has nodes that die": {
+        "faults/test_cassandra.py": ("",),
         "faults/test_cassandra_clocks.py": ("",),
         "backends/cassandra/test_data_centres.py": ("",),
         "backends/cassandra/test_tls.py": ("test_a_node_that_wants_a_certificate",),
@@ -40,9 +40,6 @@ LONG: dict[str, dict[str, tuple[str, ...]]] = {
         "faults/test_moving.py": ("test_a_release_excludes_the_one_before[redis to",),
         "faults/test_processes.py": ("test_killed_holders[sqlite",),
         "faults/test_pushed_grants.py": ("test_on_postgresql",),
-        "faults/test_several_locks.py": (
-            "test_a_thousand_random_choices_of_eight[sqlite",
-        ),
         "faults/test_redis_cluster.py": (
             "test_a_node_is_replaced_while_four_processes_lock[stop",
         ),
@@ -53,6 +50,18 @@ LONG: dict[str, dict[str, tuple[str, ...]]] = {
         "faults/test_semaphore.py": (
             "test_never_more_holders_than_permits[postgres",
             "test_never_more_holders_than_permits[sqlite",
+        ),
+        "backends/cassandra/test_store.py": (
+            "test_eight_processes_take_turns[pair-asyncio",
+            "test_eight_processes_take_turns[type-trio",
+        ),
+        "faults/test_several_locks.py": (
+            "test_a_thousand_random_choices_of_eight[sqlite",
+        ),
+        "recipes/test_row_lock_many_waiters.py": (
+            "test_processes[mysql",
+            "test_processes[sqlite",
+            "test_random_operations[mysql",
         ),
         "compatibility/test_two_versions.py": (
             "test_two_patch_versions_share_a_store[files",
@@ -69,12 +78,74 @@ LONG: dict[str, dict[str, tuple[str, ...]]] = {
             "test_runs_of_one_name_exclude_each_other[cassandra",
             "test_signal_while_waiting_leaves_the_queue[cassandra",
         ),
-        "cli/bench/test_bench.py": ("test_a_table[oracle",),
+        "cli/bench/test_bench.py": (
+            "test_a_table[cassandra",
+            "test_a_table[files",
+            "test_a_table[oracle",
+        ),
+        "cli/test_demo.py": (
+            "test_no_key_is_left_on_redis",
+            "test_without_locks_violations_are_found_on_redis_as_well",
+        ),
+        "cli/test_run_once.py": (
+            "test_a_command_that_failed_is_run_again_with_retry[postgresql",
+            "test_a_command_that_failed_is_run_again_with_retry[redis",
+            "test_a_holder_that_is_killed_with_at_most[postgresql",
+            "test_a_holder_that_is_killed_with_at_most[redis",
+            "test_machines_at_the_same_time[redis",
+            "test_machines_whose_clocks_differ_by_days[redis",
+        ),
         "cli/test_list_show_break.py": (
             "test_a_foreign_program[cassandra",
             "test_a_prefix[cassandra",
             "test_a_slash_in_the_type[cassandra",
             "test_break_a_foreign_program[cassandra",
+        ),
+    },
+    "one of the signals ends the processes, and shorter tests have the others": {
+        "cli/bench/test_bench.py": (
+            "test_interrupted_among_processes_nothing_is_held[1]",
+            "test_interrupted_among_processes_nothing_is_held[2]",
+            "test_interrupted_among_tasks_nothing_is_held[1]",
+        ),
+        "cli/test_demo.py": (
+            "test_interrupted_it_leaves_nothing_in_a_store_of_ones_own[1]",
+            "test_interrupted_it_leaves_nothing_in_a_store_of_ones_own[2]",
+        ),
+    },
+    "the random histories of other seeds pass with the scripts as they are": {
+        "backends/redis/test_differential.py": (
+            "test_the_unchanged_scripts_pass_the_controls",
+        ),
+        "backends/redis/test_differential_pair.py": (
+            "test_the_unchanged_scripts_pass_the_controls",
+        ),
+        "backends/redis/test_differential_permits.py": (
+            "test_the_unchanged_scripts_pass_the_controls",
+        ),
+    },
+    "with purges they do all that they do without, and more": {
+        "core/test_controls.py": ("test_nothing_broken_passes[False",),
+        "core/test_random_histories.py": (
+            "test_every_step_of_every_story_is_just[False",
+        ),
+    },
+    "Redis and etcd are compared: one has the core as scripts, one as a table": {
+        "traces/test_stores.py": ("test_cassandra", "test_postgresql", "test_sqlite"),
+    },
+    "the other sides and loops are cut at every byte as well": {
+        "faults/test_redis_cut_connections.py": (
+            "test_cut_at_every_byte[queue-16-client-trio",
+            "test_cut_at_every_byte[queue-16-server-trio",
+            "test_cut_at_every_byte[release-2-server-trio",
+            "test_cut_at_every_byte[wait-2-server-trio",
+        ),
+    },
+    "the loops and the fixtures that are tried have every scope": {
+        "testing/test_plugin.py": (
+            "test_the_loop_is_that_of_the_test[class-session",
+            "test_the_loop_is_that_of_the_test[package-function",
+            "test_the_loop_is_that_of_the_test[session-function",
         ),
     },
     "the suite of 12.2 has the older SQL, and the doubles' other tests the newer": {

@@ -10,7 +10,7 @@ from tests.conformance.stores.oracle import Oracle122Harness
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.in_turn("two suites have each case on both, with the same sides"),
-    pytest.mark.share(0, 3, "test_oracle.py has all cases"),
+    pytest.mark.share(0, 6, "test_oracle.py has all cases"),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.usefixtures("oracle_tables"),
 ]

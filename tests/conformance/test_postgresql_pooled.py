@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
     pytest.mark.only_on("asyncio", "what differs is between driver and server"),
     pytest.mark.in_turn("test_postgresql.py has all cases"),
+    pytest.mark.share(0, 2, "test_postgresql.py has all cases"),
 ]
 
 

@@ -103,6 +103,7 @@ class JsonFileHarness(Harness):
         return StoreLocation(f"jsonfile:///{folder}/{uuid4().hex}.json")
 
 
+@pytest.mark.share(0, 2, "`nox -s all_turns` has the others")
 @pytest.mark.usefixtures("site_packages")
 class TestJsonFile(ConformanceSuite):
     """``jsonfile:///``: steps under a lock."""

@@ -14,6 +14,7 @@ import pytest
 from tests.faults.shared_store import FourWorkers, acquit, clashes
 from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
+from tests.long import RUNS as LONG_ONES_RUN
 from tests.servers.mariadb import Mariadb, connected
 from tests.servers.postgresql import Postgresql
 
@@ -76,7 +77,7 @@ def test_killed_stopped_and_cut_off(
         if not isinstance(server, Postgresql):
             deadlocks = sum(cross(server.url) for _ in range(20))
             workers.goes_on("crossed")
-        workers.takes_turns(100)
+        workers.takes_turns(100 if LONG_ONES_RUN else 30)
         events = workers.end()
     verdict = acquit(events, tmp_path, go_judge)
     print(workers.gaps, verdict.grants, deadlocks)

@@ -117,19 +117,20 @@ async def test_who_needs_no_request_lets_the_next_one_in() -> None:
                 entered.append(name)
 
         async with anyio.create_task_group() as tasks:
-            async with locks.mutex("throttled", "held"):
-                tasks.start_soon(enter, "held")
-                await settled()
-                throttle.behind = True
-                throttle.sent(under_way)
-                tasks.start_soon(enter, "held")
-                await settled()
-                tasks.start_soon(enter, "free")
-                await settled()
-                assert not entered
-                under_way.set_result(None)
-                await settled()
-                assert entered == ["free"]
+            held = await locks.mutex("throttled", "held").acquire()
+            tasks.start_soon(enter, "held")
+            await settled()
+            throttle.behind = True
+            throttle.sent(under_way)
+            tasks.start_soon(enter, "held")
+            await settled()
+            tasks.start_soon(enter, "free")
+            await settled()
+            assert not entered
+            under_way.set_result(None)
+            await settled()
+            assert entered == ["free"]
+            assert await held.release()
         assert entered == ["free", "held", "held"]
 
 

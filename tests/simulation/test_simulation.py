@@ -58,7 +58,7 @@ Any other will do as well."""
 def parts() -> Iterator[Any]:
     for kind, seeds in SEEDS.items():
         ranges = (range(first, first + PART) for first in range(0, seeds, PART))
-        yield from mostly_long(((kind, seeds) for seeds in ranges), 5)
+        yield from mostly_long(((kind, seeds) for seeds in ranges), 10)
 
 
 def planted_faults() -> Iterator[tuple[str, str]]:
@@ -81,7 +81,7 @@ def test_every_seed_keeps_the_promises(kind: str, seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), list(planted_faults()))
+@pytest.mark.parametrize(("kind", "name"), mostly_long(planted_faults(), 2))
 def test_a_planted_fault_is_found(kind: str, name: str) -> None:
     seeds = chain([FINDING_SEEDS.get(name, 0)], range(MAX_SEEDS_TO_FIND))
     with PLANTED[kind][name]():

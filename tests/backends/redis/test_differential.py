@@ -231,7 +231,7 @@ def test_the_unchanged_scripts_pass_the_controls(redis_server: RedisServer) -> N
     tell(redis_server, str)
 
 
-@pytest.mark.parametrize(("right", "wrong"), mostly_long(FAULTS, 3))
+@pytest.mark.parametrize(("right", "wrong"), mostly_long(FAULTS, 6))
 def test_a_planted_fault_is_found(
     redis_server: RedisServer, right: str, wrong: str
 ) -> None:
