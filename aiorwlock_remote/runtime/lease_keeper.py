@@ -267,6 +267,7 @@ class RenewalWorker:
             if late and self._due.empty():  # the batches in the queue may be late, too
                 self._hold_acquires_back(late=False)
         renewed = gone = 0
+        failed: dict[int, tuple[list[Lease], Exception]] = {}
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
@@ -276,7 +277,9 @@ class RenewalWorker:
                     gone += was_held and lease.state is LeaseState.LOST
                     self._retry([lease])  # unless it was lost
                 elif isinstance(outcome, Exception):
-                    self._failed([lease], outcome)
+                    # One error may be that of many: it is told once.
+                    some, _ = failed.setdefault(id(outcome), ([], outcome))
+                    some.append(lease)
                 else:
                     renewed += 1
                     endless = lease.deadline is None
@@ -289,6 +292,8 @@ class RenewalWorker:
                         lease.renew_due = self.doubted_at
                     _note("renewed", lease)
                     self._check_again(lease)
+            for some, error in failed.values():
+                self._failed(some, error)
         self._report("renewed", renewed)
         self._report("gone", gone)
 

@@ -13,6 +13,7 @@ from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal, RenewerBase
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper, RenewalWorker
@@ -32,7 +33,7 @@ class Server(RenewerBase):
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld]:
+    ) -> Sequence[Grant | NotHeld | Exception]:
         assert timeout > 0
         self.batches.put({item.ticket: item.lease for item in batch})
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
@@ -178,3 +179,33 @@ def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
     server.renewed()
     renewing.close()
     assert lease.renew_due == clock.now()
+
+
+def test_one_error_of_many_renewals_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As of a connection that was lost after a part of a batch was answered."""
+    clock = StandingClock()
+    lost = BackendUnavailable(what="lost")
+    told = SimpleQueue[tuple[str, int, Exception | None]]()
+
+    class Half(Server):
+        def renew(
+            self, batch: Sequence[Renewal], timeout: float
+        ) -> Sequence[Grant | NotHeld | Exception]:
+            first, *rest = super().renew(batch, timeout)
+            return [first, *([lost] * len(rest))]
+
+    server = Half()
+    renewing = RenewalWorker(lambda: server, clock, lambda _: None)
+    renewing.on_renewals = lambda *each: told.put(each)
+    leases = [leased(LeaseTerms(6.0), clock) for _ in range(4)]
+    renewing.renew(leases)
+    assert {told.get(timeout=30) for _ in range(2)} == {
+        ("failed", 3, lost),
+        ("renewed", 1, None),
+    }
+    renewing.close()
+    assert sorted(lease.attempts for lease in leases) == [0, 1, 1, 1]
+    (record,) = [each for each in caplog.records if "renewal_failed" in each.message]
+    assert "3" in record.getMessage()
