@@ -92,7 +92,7 @@ def test_a_store_is_examined_whole(store: Store) -> None:
         names += ["version", "paxos", "replicas", "layout", "memory", "commit log"]
     if store.url.startswith("etcd:"):
         address = store.url.removeprefix("etcd://").partition("/")[0]
-        names += [f"member {address}", "endpoints", "alarms", "login"]
+        names += [f"member {address}", "endpoints", "alarms", "clock", "login"]
     if store.url.startswith("file:"):
         names += ["file system", "shared", "sync"]
     if store.url.startswith("oracle:"):

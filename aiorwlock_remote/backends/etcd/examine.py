@@ -6,19 +6,22 @@ from collections.abc import Callable
 
 from aiorwlock_remote.backends.etcd import messages
 from aiorwlock_remote.backends.etcd.client import Client
-from aiorwlock_remote.backends.etcd.grpc_channel import shown
+from aiorwlock_remote.backends.etcd.grpc_channel import http_date, shown
+from aiorwlock_remote.backends.etcd.options import Options
 from aiorwlock_remote.errors import BackendError, Unsupported
-from aiorwlock_remote.ports import Finding
+from aiorwlock_remote.ports import Clock, Finding
 
 _ALARMS = {1: "NOSPACE", 2: "CORRUPT"}
 _NO_SPACE = "nothing can be written: compact, defragment, `etcdctl alarm disarm`"
 _NO_ALARM = "writes are accepted"
+_Make = Callable[[int], Client]
 
 
-async def examine(client: Client, make: Callable[[int], Client]) -> list[Finding]:
+async def examine(client: Client, make: _Make, clock: Clock) -> list[Finding]:
     """Ask each endpoint of the URL, and the cluster.
 
-    ``make``: returns a client of one endpoint alone, by its number.
+    ``make``: returns a client of one endpoint alone, by its number. ``clock``: that of
+    this process.
     """
     found: list[Finding] = []
     endpoints = client.options.endpoints
@@ -26,6 +29,7 @@ async def examine(client: Client, make: Callable[[int], Client]) -> list[Finding
         found.append(await _member(make(number), shown(endpoint)))
     reached = sum(finding.rating != "bad" for finding in found)
     found += [_quorum(reached, len(endpoints)), await _alarms(client)]
+    found.append(await _clock(client.options, clock))
     if user := client.options.username:
         why = "only keys that its roles allow can be used"
         return [*found, Finding("login", user, why)]
@@ -61,6 +65,20 @@ def _quorum(reached: int, named: int) -> Finding:
     if reached <= named // 2:
         return Finding("endpoints", value, "no majority of them", rating="bad")
     return Finding("endpoints", value, "a majority: each grant is known to one")
+
+
+async def _clock(options: Options, clock: Clock) -> Finding:
+    # It ends no lease; but a process elsewhere whose clock is right, as the member's
+    # may be, differs from this one by as much.
+    why = f"those of processes may differ by clock_skew={options.clock_skew:g} s"
+    tls = None if options.tls is None else options.tls.context(options.where)
+    told = await http_date(options.endpoints, tls)
+    if told is None:
+        return Finding("clock", "not told", why, rating="note")
+    ahead = told[1] - clock.wall()
+    value = f"that of {told[0]} is {ahead:+.0f} s from ours"
+    fits = abs(ahead) <= max(1.0, options.clock_skew / 2)
+    return Finding("clock", value, why, rating="good" if fits else "note")
 
 
 async def _alarms(client: Client) -> Finding:

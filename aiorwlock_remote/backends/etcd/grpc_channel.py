@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
 from functools import partial
 
 from aiorwlock_remote.backends.etcd.grpc_connection import Disconnected, GrpcConnection
@@ -28,6 +30,35 @@ def shown(endpoint: Endpoint) -> str:
     """Return ``host:port``; an IPv6 address is put in brackets."""
     host, port = endpoint
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_DATE = re.compile(rb"(?i)\r\ndate: ([^\r]+)")
+
+
+async def http_date(
+    endpoints: tuple[Endpoint, ...], tls: ssl.SSLContext | None
+) -> tuple[str, float] | None:
+    """Return a server and its wall clock, in Unix seconds; None: none tells it.
+
+    gRPC has no clock; an answer to HTTP has a ``Date``, in whole seconds.
+    """
+    for endpoint in endpoints:
+        ask = f"GET /version HTTP/1.1\r\nHost: {shown(endpoint)}\r\n\r\n"
+        try:
+            async with asyncio.timeout(OPENED_IN):
+                reader, writer = await asyncio.open_connection(*endpoint, ssl=tls)
+                try:
+                    writer.write(ask.encode())
+                    head = await reader.readuntil(b"\r\n\r\n")
+                finally:
+                    writer.close()
+            date = _DATE.search(head)
+            if date is not None:
+                told = parsedate_to_datetime(date[1].decode())
+                return shown(endpoint), told.timestamp() + 0.5
+        except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
+            continue  # TimeoutError is an OSError
+    return None
 
 
 class GrpcChannel:

@@ -193,7 +193,7 @@ class EtcdStore(CasLockStore):
             endpoint = self._options.endpoints[number]
             return Client(replace(self._options, endpoints=(endpoint,)), self._tls)
 
-        examined = partial(examine, self._client, alone)
+        examined = partial(examine, self._client, alone, self.event_loop.clock)
         for finding in await submit(self._loop, examined):
             yield finding
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from subprocess import CalledProcessError, run
@@ -239,6 +241,26 @@ async def test_the_alarm_of_a_full_disk(start_etcd: StartEtcd) -> None:
         member.ctl("alarm", "disarm")
         assert (await locks.mutex("order", 1).info()).holders == ()
         assert await taken(locks, 1) > 0
+
+
+@pytest.mark.parametrize("behind", [0.0, 7.0])
+async def test_the_wall_clock_of_a_member_is_compared(
+    start_etcd: StartEtcd,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    behind: float,
+) -> None:
+    """It ends no lease; but this host's should agree with somebody's."""
+    member = start_etcd(certificates=certificates, config={"client-cert-auth": "true"})
+    async with connect(member.tls_url) as locks:
+        clock = locks._session.client.store.event_loop.clock
+        monkeypatch.setattr(clock, "wall", lambda: time.time() - behind)
+        (found,) = [each async for each in locks.examine() if each.name == "clock"]
+    told = re.fullmatch(r"that of (\S+) is ([+-]\d+) s from ours", found.value)
+    assert told is not None
+    assert told[1] == f"localhost:{member.port}"
+    assert abs(int(told[2]) - behind) <= 1
+    assert found.rating == ("note" if behind else "good")
 
 
 async def examined(url: str) -> AsyncIterator[tuple[str, str, str]]:
