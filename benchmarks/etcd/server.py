@@ -11,7 +11,7 @@ import sys
 import urllib.request
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -132,13 +132,12 @@ class Server:
 def server(folder: Path, options: Namespace) -> Iterator[Server]:
     """Start the servers, and end them after the block."""
     del options
-    started: list[Started] = []
     try:
-        started.append(etcd := Etcd(folder / "etcd"))
-        started.append(zookeeper := ZooKeeper(folder / "zookeeper"))
-        yield Server(etcd, zookeeper)
+        with ExitStack() as stack:
+            etcd = Etcd(folder / "etcd")
+            stack.callback(etcd.close)
+            zookeeper = ZooKeeper(folder / "zookeeper")
+            stack.callback(zookeeper.close)
+            yield Server(etcd, zookeeper)
     except pytest.fail.Exception as exc:
         sys.exit(str(exc))  # says what is to be installed
-    finally:
-        for each in started:
-            each.close()

@@ -488,20 +488,16 @@ def _goals(data: Data) -> str:
 
 
 def _stores(data: Data) -> str:
-    figures = data.figures("sql")
     lines = []
-    for store, peers in (
-        ("PostgreSQL", (sql.OURS, sql.ADVISORY, sql.DLOCK)),
-        ("MariaDB", (sql.MARIADB_OURS, sql.GET_LOCK, sql.MARIADB_DLOCK)),
-        ("MySQL", (sql.MYSQL_OURS, sql.MYSQL_GET_LOCK)),
+    for store, suite, cycle, peers in (
+        ("PostgreSQL", "sql", CYCLE, (sql.OURS, sql.ADVISORY, sql.DLOCK)),
+        ("MariaDB", "sql", CYCLE, (sql.MARIADB_OURS, sql.GET_LOCK, sql.MARIADB_DLOCK)),
+        ("MySQL", "sql", CYCLE, (sql.MYSQL_OURS, sql.MYSQL_GET_LOCK)),
+        ("etcd", "etcd", ETCD_CYCLE, (etcd.OURS, etcd.AETCD, etcd.KAZOO)),
     ):
-        found = _medians(figures, "alone", CYCLE, peers)
-        compared = Compared(found, peers[0], unit="µs")
-        lines.append(f"* {store}. {compared.sentences()}")
-    peers = (etcd.OURS, etcd.AETCD, etcd.KAZOO)
-    found = _medians(data.figures("etcd"), "alone", ETCD_CYCLE, peers)
-    compared = Compared(found, etcd.OURS, unit="ms")
-    lines.append(f"* etcd. {compared.sentences()}")
+        found = _medians(data.figures(suite), "alone", cycle, peers)
+        unit = "ms" if suite == "etcd" else "µs"
+        lines.append(f"* {store}. {Compared(found, peers[0], unit=unit).sentences()}")
     return "\n".join(lines)
 
 

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.report import Bar, Figures, Sample, Verdict, verdicts
+from benchmarks.harness.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,28 @@ def quick(
     result: dict[str, Any] = json.loads(file.read_text("utf-8"))
     assert result["failed"] == []
     return result, [Sample(**sample) for sample in result["samples"]]
+
+
+def quick_with_every_peer(
+    suite: str,
+    folder: Path,
+    chosen: Sequence[str],
+    scenarios: Mapping[str, Scenario[Any]],
+    bars: Sequence[Bar],
+) -> tuple[dict[str, Any], Figures]:
+    """Return what a quick run says of its servers, and its figures.
+
+    Each of the chosen scenarios has all its peers, and its bars are judged.
+    """
+    result, measured = quick(suite, folder, *of_scenarios(*chosen))
+    for name in chosen:
+        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
+        assert peers == set(scenarios[name].entrants)
+    silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
+    assert not silent & set(chosen)
+    assert len(result["bars"]) == len(bars)
+    about: dict[str, Any] = result["about"]
+    return about, Figures(measured)
 
 
 def of_scenarios(*names: str) -> list[str]:

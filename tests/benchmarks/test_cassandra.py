@@ -36,7 +36,7 @@ from benchmarks.harness.measures import (
     SERVED,
 )
 from benchmarks.harness.report import Figures
-from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
+from tests.benchmarks.suites import quick_with_every_peer, samples, verdict_by
 
 CHOSEN = ("alone", "one-key", "waiters")
 """The others count nothing else; ``nox -s bench -- cassandra`` has them all."""
@@ -45,17 +45,13 @@ CHOSEN = ("alone", "one-key", "waiters")
 @pytest.mark.slow
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what is counted."""
-    result, measured = quick("cassandra", tmp_path, *of_scenarios(*CHOSEN))
-    for name in CHOSEN:
-        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
-        assert peers == set(SCENARIOS[name].entrants)
-    silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
-    assert not silent & set(CHOSEN)
-    assert len(result["bars"]) == len(BARS)
-    assert result["about"]["cassandra"]
-    assert result["about"]["nodes"] == 1
-    the_server_tells_what_arrived(Figures(measured))
-    everybody_gets_in(Figures(measured))
+    about, figures = quick_with_every_peer(
+        "cassandra", tmp_path, CHOSEN, SCENARIOS, BARS
+    )
+    assert about["cassandra"]
+    assert about["nodes"] == 1
+    the_server_tells_what_arrived(figures)
+    everybody_gets_in(figures)
 
 
 def the_server_tells_what_arrived(figures: Figures) -> None:

@@ -12,7 +12,7 @@ from benchmarks.etcd.bars import BARS
 from benchmarks.etcd.scenarios import CALLS, CALLS_A_CYCLE, CYCLE, SCENARIOS
 from benchmarks.harness.measures import HAND_OVER, RISING, SERVED
 from benchmarks.harness.report import Figures, NotMeasured
-from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
+from tests.benchmarks.suites import quick_with_every_peer, samples, verdict_by
 
 CHOSEN = ("alone", "hand-over", "one-key-processes", "waiters")
 """The others count nothing else; ``nox -s bench -- etcd`` has them all."""
@@ -21,16 +21,10 @@ CHOSEN = ("alone", "hand-over", "one-key-processes", "waiters")
 @pytest.mark.slow
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what is counted."""
-    result, measured = quick("etcd", tmp_path, *of_scenarios(*CHOSEN))
-    for name in CHOSEN:
-        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
-        assert peers == set(SCENARIOS[name].entrants)
-    silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
-    assert not silent & set(CHOSEN)
-    assert len(result["bars"]) == len(BARS)
-    assert result["about"]["etcd"]
-    assert result["about"]["zookeeper"]
-    the_server_tells_what_arrived(Figures(measured))
+    about, figures = quick_with_every_peer("etcd", tmp_path, CHOSEN, SCENARIOS, BARS)
+    assert about["etcd"]
+    assert about["zookeeper"]
+    the_server_tells_what_arrived(figures)
 
 
 def the_server_tells_what_arrived(figures: Figures) -> None:

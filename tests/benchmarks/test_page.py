@@ -208,15 +208,8 @@ cassandra/one-key-processes: longest wait, of the mean wait
 cassandra/one-key-processes: every cycle its own rising fence
 cassandra/waiters: transactions of all waiters
 cassandra/waiters: served of 1,000
-etcd/alone: cycle, of the floor's
-etcd/alone: cycle, of aetcd's
-etcd/alone: calls a cycle
-etcd/own-keys: cycles/s, of the floor's
-etcd/one-key-processes: longest wait, of the mean wait
-etcd/one-key-processes: every cycle its own rising fence
 etcd/waiters: calls of all waiters
 etcd/waiters: served of 1,000
-etcd/hand-over: p50, of one transaction and one message
 """
 """Goals that only the suites' own runs measure."""
 

@@ -21,7 +21,13 @@ from benchmarks.sql.adapters import (
 )
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import CYCLE, SCENARIOS, STATEMENTS
-from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
+from tests.benchmarks.suites import (
+    of_scenarios,
+    quick,
+    quick_with_every_peer,
+    samples,
+    verdict_by,
+)
 
 CHOSEN = ("alone", "waiters")
 """The others are the same for every suite, and run with other servers' tests."""
@@ -30,15 +36,9 @@ CHOSEN = ("alone", "waiters")
 @pytest.mark.slow
 def test_quick_measures_every_peer(tmp_path: Path) -> None:
     """Of what every peer takes part in, and of what is counted."""
-    result, measured = quick("sql", tmp_path, *of_scenarios(*CHOSEN))
-    for name in CHOSEN:
-        peers = {(s.peer, s.loop) for s in measured if s.scenario == name}
-        assert peers == set(SCENARIOS[name].entrants)
-    silent = {bar["scenario"] for bar in result["bars"] if bar["holds"] is None}
-    assert not silent & set(CHOSEN)
-    assert len(result["bars"]) == len(BARS)
-    what_users_have_is_what_is_measured(result["about"])
-    everybody_gets_in_and_the_server_is_heard(Figures(measured))
+    about, figures = quick_with_every_peer("sql", tmp_path, CHOSEN, SCENARIOS, BARS)
+    what_users_have_is_what_is_measured(about)
+    everybody_gets_in_and_the_server_is_heard(figures)
 
 
 def what_users_have_is_what_is_measured(about: dict[str, Any]) -> None:
