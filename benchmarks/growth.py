@@ -28,7 +28,7 @@ from benchmarks.harness.processes import resident_bytes
 from benchmarks.harness.report import percentile, surroundings
 from benchmarks.waiting import SPAWN, STORES, children, cpu
 
-DATA = Path(__file__).parents[1] / "docs" / "benchmarks" / "growth.json"
+DATA = Path(__file__).parents[1] / "docs" / "pictures" / "growth.json"
 NUMBERS = {
     "held": (10, 100, 1_000, 10_000, 30_000, 100_000),
     "tasks": (10, 100, 1_000, 10_000),

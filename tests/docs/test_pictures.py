@@ -19,6 +19,7 @@ from aiorwlock_remote.registry import _BUILT_IN
 from docs.pictures import (
     failovers,
     fair_queue,
+    growth,
     layers,
     lock_and_transaction,
     mutex_life,
@@ -43,6 +44,7 @@ DRAWN: dict[str, Callable[[], Picture]] = {
         json.loads(fair_queue.DATA.read_text("utf-8"))
     ),
     "failovers.svg": lambda: failovers.picture(failovers.measured()),
+    "growth.svg": lambda: growth.picture(growth.measured()),
 }
 RECORDED = ("watch.svg", "../demo.svg")
 
@@ -168,3 +170,15 @@ def test_every_picture_is_on_a_page() -> None:
         path.name for path in FOLDER.glob("*.svg") if f"/{path.name}" not in pages
     ]
     assert unused == []
+
+
+def test_growth_stands_in_the_tables_of_its_page() -> None:
+    stores = growth.measured()
+    assert {"redis", "postgresql"} <= stores.keys()
+    for curves in stores.values():
+        assert all(len(points) > 1 for points in curves.values())
+    page = growth.PAGE.read_text("utf-8")
+    assert growth.with_tables(page, stores) == page, (
+        "run python -m docs.pictures.growth"
+    )
+    assert page.count("| Redis |") > 8
