@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import io
 import re
-import shutil
-import subprocess
 import sys
 import tokenize
 from collections import Counter
@@ -22,11 +20,12 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[1]
+from tests.changed_copy import ROOT, changed, copied, tests_pass
+
 PACKAGE = ROOT / "aiorwlock_remote"
 CASES = PACKAGE / "testing" / "conformance"
-SECONDS = 300
-"""For the tests of one statement: one that hangs has failed."""
+SECONDS = 300.0
+"""For the tests of one statement."""
 _NAME = re.compile(r"\btest_\w+(?:\.py)?")
 _WHOLE = (
     ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith
@@ -138,9 +137,7 @@ def main(parts: list[str]) -> int:
     """Take one statement after the other out, and print what came of it."""
     counts: Counter[str] = Counter()
     with TemporaryDirectory(prefix="citations-") as folder:
-        copy = Path(folder, "project")
-        left = shutil.ignore_patterns(".nox", ".venv", ".git", ".cache", "__pycache__")
-        shutil.copytree(ROOT, copy, ignore=left)
+        copy = copied(Path(folder, "project"))
         for path in sorted(PACKAGE.rglob("*.py")):
             if parts and not any(part in path.as_posix() for part in parts):
                 continue
@@ -164,23 +161,11 @@ def _without(citation: Citation, copy: Path) -> str:
     indent = re.match(r" *", lines[citation.first - 1])
     assert indent is not None
     lines[citation.first - 1 : citation.last] = [f"{indent[0]}pass"]
-    module.write_text("\n".join(lines) + "\n", "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     chosen = ["-k", " or ".join(tests)] if tests else []
-    try:
-        ran = subprocess.run(
-            [*command, *dict.fromkeys(files), *chosen],
-            cwd=copy,
-            env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(copy)},
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return "killed"
-    finally:
-        module.write_text(text, "utf-8")
-    return "missed" if ran.returncode == 0 else "killed"
+    with changed(module, "\n".join(lines) + "\n"):
+        words = [*dict.fromkeys(files), *chosen]
+        passed = tests_pass(copy, *words, seconds=SECONDS)
+    return "missed" if passed else "killed"
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ import argparse
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,14 +30,17 @@ from tempfile import TemporaryDirectory
 import pytest
 from coverage import Coverage, CoverageData
 
-ROOT = Path(__file__).parents[1]
+from tests.changed_copy import ROOT, changed, copied, tests_pass
+
 PACKAGE = "aiorwlock_remote"
 JUDGED = ROOT / "tests/mutants.tsv"
 WORKERS = 2
-SECONDS = 240
-"""For the tests of one mutant: one that hangs has failed."""
-MOST_TESTS = 120
-"""Of those that come through a line, the shortest; if they pass, all of the area."""
+SECONDS = 240.0
+"""For the tests of one mutant."""
+AT_A_TIME = 120
+"""Of the tests that come through a line, the shortest first."""
+STATEMENT_LINES = 12
+"""A line within a statement may have no event of its own: one above it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,34 +388,23 @@ def judged() -> set[tuple[str, str, str]]:
     return {(path, source, change) for path, source, change, _ in rows}
 
 
-def outcome(mutant: Mutant, copy: Path, tests: list[str], area: Area) -> str:
+def tests_of(mutant: Mutant, where: Mapping[int, list[str]], area: Area) -> list[str]:
+    """Return the tests that come through its line; of Lua, all of the area."""
+    lines = range(mutant.line, mutant.line - STATEMENT_LINES, -1)
+    return next((where[line] for line in lines if where.get(line)), [*area.tests])
+
+
+def outcome(mutant: Mutant, copy: Path, tests: list[str]) -> str:
     """Return ``killed`` or ``survived``."""
     file = copy / mutant.path
     text = file.read_text("utf-8")
-    file.write_text(text[: mutant.begin] + mutant.new + text[mutant.end :], "utf-8")
-    try:
-        for some in (tests[:MOST_TESTS], list(area.tests)):
-            if some and not _pass(some, copy):
+    wrong = text[: mutant.begin] + mutant.new + text[mutant.end :]
+    with changed(file, wrong):
+        for first in range(0, len(tests), AT_A_TIME):
+            some = tests[first : first + AT_A_TIME]
+            if not tests_pass(copy, *some, seconds=SECONDS):
                 return "killed"
-    finally:
-        file.write_text(text, "utf-8")
     return "survived"
-
-
-def _pass(tests: list[str], copy: Path) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    try:
-        ran = subprocess.run(
-            [*command, *tests],
-            cwd=copy,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(copy)},
-            capture_output=True,
-            check=False,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return ran.returncode == 0
 
 
 def main(arguments: list[str]) -> int:
@@ -443,8 +434,8 @@ def main(arguments: list[str]) -> int:
         def run(mutant: Mutant) -> str:
             copy = copies.get()
             try:
-                tests = where.get(mutant.path, {}).get(mutant.line, [])
-                came = outcome(mutant, copy, tests, area)
+                tests = tests_of(mutant, where.get(mutant.path, {}), area)
+                came = outcome(mutant, copy, tests)
             finally:
                 copies.put(copy)
             print(f"{came:9}{mutant}", flush=True)
@@ -458,13 +449,6 @@ def main(arguments: list[str]) -> int:
         f"{len(chosen) - len(tried)} judged to change nothing"
     )
     return 1 if counts["survived"] else 0
-
-
-def copied(where: Path) -> Path:
-    """Return a copy of the project to change."""
-    left = shutil.ignore_patterns(".nox", ".venv", ".git", ".cache", "__pycache__")
-    shutil.copytree(ROOT, where, ignore=left)
-    return where
 
 
 if __name__ == "__main__":

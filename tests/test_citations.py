@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.citations import PACKAGE, ROOT, citations, cited, files_with, is_there
+from tests.changed_copy import ROOT
+from tests.citations import PACKAGE, citations, cited, files_with, is_there
 
 NOT_OURS = {"test_request_context"}
 """Methods of other libraries."""

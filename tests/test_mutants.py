@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from tests.mutants import AREAS, JUDGED, PACKAGE, ROOT, judged, mutants
+from tests.changed_copy import ROOT
+from tests.mutants import AREAS, JUDGED, PACKAGE, judged, mutants
 
 PYTHON = '''\
 LIMIT = 3
