@@ -167,7 +167,9 @@ SLEEPERS_TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     RedisClient: (0, 2),
     LoopBoundClient: (1, 2),
-    **dict.fromkeys((Oracle122, RedisRights), (0, 3)),
+    RedisRights: (0, 3),
+    Oracle122: (0, 6),
+    PooledPostgresql: (0, 2),
     **dict.fromkeys((Oracle23, RedisTls), (1, 3)),
     **dict.fromkeys((OraclePool, Sentinel), (2, 3)),
     HintedMariadb: (0, 8),
