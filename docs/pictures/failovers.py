@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from docs.pictures.svg import FOLDER, Picture
+from docs.pictures.tables import row, with_table
 
 EVIDENCE = FOLDER.parent / "evidence" / "failovers"
 PAGE = FOLDER.parent / "howto" / "failover.md"
-BEGIN, END = "% table: begin\n", "% table: end\n"
 STORES = {
     "redis": (
         "Redis alone, no persistence",
@@ -138,11 +138,11 @@ def table(runs: dict[str, dict[str, Any]]) -> str:
         "killed, p50 (worst)",
         "set this",
     )
-    lines = [_row(head), _row("---" for _ in head)]
+    lines = [row(head), row("---" for _ in head)]
     for name, run in runs.items():
         counts = [values(run, "forgotten", [way]) for way in WAYS]
         lines.append(
-            _row(
+            row(
                 (
                     run["setting"],
                     run["promoted by"],
@@ -160,10 +160,6 @@ def table(runs: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _two(run: dict[str, Any]) -> str:
     both = max(values(run, "both"))
     return f"{both:.2f} s" if both else "not seen"
@@ -171,13 +167,6 @@ def _two(run: dict[str, Any]) -> str:
 
 def _spread(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.2f} s ({max(seconds):.2f} s)"
-
-
-def with_table(page: str, rows: str) -> str:
-    """Return the page with these rows in the place of its table."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{rows}\n{END}{after}"
 
 
 def main() -> None:

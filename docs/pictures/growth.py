@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from docs.pictures.svg import FOLDER, Picture
+from docs.pictures.tables import row, with_table
 
 DATA = FOLDER / "growth.json"
 PAGE = FOLDER.parent / "howto" / "sizing.md"
@@ -161,9 +161,9 @@ TABLES: dict[str, tuple[tuple[str, ...], _Row]] = {
 def table(curve: str, stores: dict[str, dict[str, list[Point]]]) -> str:
     """Return the rows of one of the page's tables."""
     head, cells = TABLES[curve]
-    lines = [_row(("store", *head)), _row("---" for _ in ("store", *head))]
+    lines = [row(("store", *head)), row("---" for _ in ("store", *head))]
     lines += [
-        _row((STORES[store][0], f"{point['number']:,}", *cells(point)))
+        row((STORES[store][0], f"{point['number']:,}", *cells(point)))
         for store, curves in stores.items()
         for point in curves[curve]
     ]
@@ -176,7 +176,7 @@ def calculated(stores: dict[str, dict[str, list[Point]]]) -> str:
         *("store", "renewals/s of one core", "held with `lease=30`"),
         "held with `lease=300`",
     )
-    lines = [_row(head), _row("---" for _ in head)]
+    lines = [row(head), row("---" for _ in head)]
     for store, curves in stores.items():
         sound = [p for p in curves["held"] if not p["lost"] and p["renewals"] > 1]
         if not sound:
@@ -184,7 +184,7 @@ def calculated(stores: dict[str, dict[str, list[Point]]]) -> str:
         least, most = curves["held"][0], sound[-1]
         a_core = most["renewals"] / max(most["server"] - least["server"], 0.01)
         cells = f"{a_core:,.0f}", f"{a_core * 10:,.0f}", f"{a_core * 100:,.0f}"
-        lines.append(_row((STORES[store][0], *map(_about, cells))))
+        lines.append(row((STORES[store][0], *map(_about, cells))))
     return "\n".join(lines) + "\n"
 
 
@@ -194,19 +194,11 @@ def _about(number: str) -> str:
     return f"{round(int(digits), 2 - len(digits)):,}"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def with_tables(page: str, stores: dict[str, dict[str, list[Point]]]) -> str:
     """Return the page with these rows in the places of its tables."""
-    made = {curve: table(curve, stores) for curve in CURVES}
-    made["calculated"] = calculated(stores)
-    for name, rows in made.items():
-        begin, end = f"% table {name}: begin\n", f"% table {name}: end\n"
-        place = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        page = place.sub(lambda _: f"{begin}\n{rows}\n{end}", page)  # noqa: B023
-    return page
+    for curve in CURVES:
+        page = with_table(page, table(curve, stores), f"table {curve}")
+    return with_table(page, calculated(stores), "table calculated")
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from docs.pictures import (
     which_store,
 )
 from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
+from docs.pictures.tables import with_table
 from tests.docs.test_tables import STORES
 from tests.failovers.topologies import TOPOLOGIES
 
@@ -153,7 +154,7 @@ def test_failovers_were_measured_in_each_way_and_stand_in_the_table() -> None:
         assert all(len(costs) >= least for costs in run["ways"].values())
         assert run["fences gone back"] == 0
     page = failovers.PAGE.read_text("utf-8")
-    assert failovers.with_table(page, failovers.table(runs)) == page
+    assert with_table(page, failovers.table(runs)) == page
 
 
 def test_the_recorded_watch_has_the_columns_of_the_command() -> None:
