@@ -16,20 +16,11 @@ from benchmarks.cassandra.scenarios import (
     CHANGES_A_CYCLE,
     CYCLE,
 )
-from benchmarks.harness.measures import CYCLES, HAND_OVER, LONGEST, RISING, SERVED
+from benchmarks.harness.measures import CYCLES, HAND_OVER, SERVED, fair_bars
 from benchmarks.harness.report import Bar, Figures, Minimum, Of
 
 _ours = Of(OURS)
 _calls = Of(CALLS)
-
-
-def _fair(name: str) -> tuple[Bar, ...]:
-    longest = _ours.median(name, LONGEST)
-    rising = _ours.least(name, RISING)
-    return (
-        Bar(name, "longest wait, of the mean wait", longest, 5.0),
-        Minimum(name, "every cycle its own rising fence", rising, 1.0),
-    )
 
 
 def _hand_over(figures: Figures) -> float:
@@ -77,8 +68,8 @@ BARS: tuple[Bar, ...] = (
         _ours.ratio("one-key", CYCLES, NAIVE),
         1.0,
     ),
-    *_fair("one-key"),
-    *_fair("one-key-processes"),
+    *fair_bars(_ours, "one-key"),
+    *fair_bars(_ours, "one-key-processes"),
     Bar(
         "waiters",
         "transactions of all waiters",

@@ -21,6 +21,7 @@ from benchmarks.cassandra.adapters import (
 from benchmarks.cassandra.server import KEYSPACES, Server
 from benchmarks.harness.measures import (
     HAND_OVER_TITLE,
+    TASKS_OF_PROCESSES,
     WAITERS_TITLE,
     cycle_times,
     hand_overs,
@@ -41,7 +42,6 @@ CHANGES = "transactions/s"
 READS = "reads/s"
 TASKS = 64
 TASKS_OF_ONE_PROCESS = (50,)
-TASKS_OF_PROCESSES = (13, 13, 12, 12)
 
 
 def measure_alone(round_: Round[Server]) -> Measured:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.etcd.adapters import AETCD, FLOOR, MESSAGE, OURS
 from benchmarks.etcd.scenarios import CALLS, CALLS_A_CYCLE, CYCLE
-from benchmarks.harness.measures import CYCLES, HAND_OVER, LONGEST, RISING, SERVED
+from benchmarks.harness.measures import CYCLES, HAND_OVER, SERVED, fair_bars
 from benchmarks.harness.report import Bar, Figures, Minimum, Of
 
 _ours = Of(OURS)
@@ -25,18 +25,7 @@ BARS: tuple[Bar, ...] = (
         _ours.ratio("own-keys", CYCLES, FLOOR),
         0.7,
     ),
-    Bar(
-        "one-key-processes",
-        "longest wait, of the mean wait",
-        _ours.median("one-key-processes", LONGEST),
-        5.0,
-    ),
-    Minimum(
-        "one-key-processes",
-        "every cycle its own rising fence",
-        _ours.least("one-key-processes", RISING),
-        1.0,
-    ),
+    *fair_bars(_ours, "one-key-processes"),
     Bar("waiters", "calls of all waiters", _ours.median("waiters", CALLS), 5.0, "/s"),
     Minimum("waiters", "served of 1,000", _ours.least("waiters", SERVED), 1000.0),
     Bar("hand-over", "p50, of one transaction and one message", _hand_over, 2.5),

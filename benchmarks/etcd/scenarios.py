@@ -11,6 +11,7 @@ from benchmarks.etcd.adapters import AETCD, FLOOR, KAZOO, MESSAGE, OURS, UNFAIR
 from benchmarks.etcd.server import Server
 from benchmarks.harness.measures import (
     HAND_OVER_TITLE,
+    TASKS_OF_PROCESSES,
     WAITERS_TITLE,
     cycle_times,
     hand_overs,
@@ -26,7 +27,6 @@ CALLS_A_CYCLE = "calls a cycle"
 CALLS = "calls/s"
 TASKS = 64
 TASKS_OF_ONE_PROCESS = (50,)
-TASKS_OF_PROCESSES = (13, 13, 12, 12)
 
 
 def measure_alone(round_: Round[Server]) -> Measured:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from benchmarks.harness.processes import MEASURABLE, cpu_seconds, resident_bytes
+from benchmarks.harness.report import Bar, Minimum, Of
 from benchmarks.harness.scenario import AnyServer, Job, Measured, Round, Worker
 
 S = TypeVar("S", bound=AnyServer)
@@ -201,6 +202,8 @@ def held_memory(round_: Round[Any], used: Callable[[], float], key: str) -> Meas
 # ------------------------------------------------------------------ tasks take turns
 
 CYCLES = "cycles/s"
+TASKS_OF_PROCESSES = (13, 13, 12, 12)
+"""Tasks at one resource in each of four processes: fifty."""
 LONGEST = "longest wait / mean wait"
 SPREAD = "task furthest from the mean, %"
 TURNS = "turns of a task"
@@ -326,6 +329,24 @@ def _cpu_of(processes: list[int]) -> float:
 
 def _sleep_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def fair_bars(ours: Of, scenario: str) -> tuple[Bar, ...]:
+    """Return the bars of the turns at one resource: nobody waits long, fences rise."""
+    return (
+        Bar(
+            scenario,
+            "longest wait, of the mean wait",
+            ours.median(scenario, LONGEST),
+            5.0,
+        ),
+        Minimum(
+            scenario,
+            "every cycle its own rising fence",
+            ours.least(scenario, RISING),
+            1.0,
+        ),
+    )
 
 
 def turns_at_one_key(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.measures import HAND_OVER, LONGEST, RISING, SERVED
+from benchmarks.harness.measures import HAND_OVER, SERVED, fair_bars
 from benchmarks.harness.report import Bar, Minimum, Of
 from benchmarks.sql.adapters import (
     FLOOR,
@@ -43,18 +43,7 @@ BARS: tuple[Bar, ...] = (
         _sqlite.ratio("alone", CYCLE, SQLITE_FLOOR),
         1.3,
     ),
-    Bar(
-        "one-key-processes",
-        "longest wait, of the mean wait",
-        _ours.median("one-key-processes", LONGEST),
-        5.0,
-    ),
-    Minimum(
-        "one-key-processes",
-        "every cycle its own rising fence",
-        _ours.least("one-key-processes", RISING),
-        1.0,
-    ),
+    *fair_bars(_ours, "one-key-processes"),
     Bar(
         "waiters",
         "statements of all waiters",

@@ -6,6 +6,7 @@ import statistics
 
 from benchmarks.harness.measures import (
     HAND_OVER_TITLE,
+    TASKS_OF_PROCESSES,
     WAITERS_TITLE,
     cycle_times,
     hand_overs,
@@ -40,7 +41,6 @@ ALONE_CYCLES = 1500
 CYCLE = "cycle p50, µs"
 STATEMENTS = "statements/s"
 TASKS = 64
-TASKS_OF_PROCESSES = (13, 13, 12, 12)
 
 
 def measure_alone(round_: Round[Server]) -> Measured:
