@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ class JsonFileStore(StoreBase):
         self._in_thread(lambda: self._file.look(resource), seen.set_result, seen)
         return await seen
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         """Yield the states of all resources, or of those of one type."""
         found: Pending[list[Snapshot]] = Pending()
         self._in_thread(self._file.scan, found.set_result, found)

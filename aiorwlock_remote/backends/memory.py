@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from aiorwlock_remote._util.native import Lock
 from aiorwlock_remote._util.purge import EveryNth
@@ -158,7 +158,7 @@ class MemoryStore(StoreBase):
         with self._database.lock:
             return self._snapshot(resource)
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         with self._database.lock:
             names = {*self._database.records, *self._database.seats}
             found = [self._snapshot(name) for name in sorted(names)]

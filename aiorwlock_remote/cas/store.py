@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -183,7 +183,7 @@ class CasLockStore(StoreBase):
         await self.steps.answered(resource)
         return self.snapshot(resource, await self.cas.peek(resource))
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         async with aclosing(self.stored(resource_type)) as found:
             async for resource, read in found:
                 if resource_type not in (None, resource.type):

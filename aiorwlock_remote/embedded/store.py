@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from random import uniform
 
@@ -110,7 +110,7 @@ class EmbeddedStore(StoreBase):
         assert isinstance(snapshot, Snapshot)
         return snapshot
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         seen: Seen = {}
         try:
             await self._worker.call(lambda c: c.scan(seen))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar, Unpack, final
@@ -24,7 +24,6 @@ from aiorwlock_remote.errors import Closed, ConfigurationError
 from aiorwlock_remote.locks.acquisition import adopt
 from aiorwlock_remote.locks.diagnostics import (
     Statistics,
-    closed,
     collect_statistics,
     diagnose,
 )
@@ -223,7 +222,7 @@ class Locks(TicketCalls, RecipeFactories):
         if resource_type is not None:
             kinds = [f(resource_type, prefix) for f in (encode_type, semaphore_type)]
         for kind in kinds:
-            async with closed(self._session.client.store.scan(kind)) as snapshots:
+            async with aclosing(self._session.client.store.scan(kind)) as snapshots:
                 async for snapshot in snapshots:
                     found = resource_under_prefix(snapshot.resource, prefix)
                     if found is None:
@@ -297,7 +296,7 @@ class Locks(TicketCalls, RecipeFactories):
                 )
         return ended
 
-    def examine(self) -> AsyncIterator[Finding]:
+    def examine(self) -> AsyncGenerator[Finding, None]:
         """Yield findings about the store: its latency, version, settings and rights.
 
         Nothing is changed. ``rwlock doctor`` prints these findings.

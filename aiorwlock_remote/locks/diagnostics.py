@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aiorwlock_remote.runtime.store_client import StoreClient
     from aiorwlock_remote.runtime.wait_queue import WakeCause
 
-T = TypeVar("T")
 
 _CHECKS = 20
 """Round trips to the store that are timed."""
@@ -37,16 +36,6 @@ _SCANS_FOR = 2.0
 """Limits of the search for what is wrong with records: resources, and seconds."""
 _SLOW_REPLY = 0.05
 """Seconds; a slower round trip is reported. The shortest claim window has two of it."""
-
-
-@asynccontextmanager
-async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Async context manager that returns ``items``, and closes it after the block."""
-    try:
-        yield items
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +104,16 @@ def _age(clock: Clock, times: Sequence[float]) -> float | None:
     return clock.now() - min(times) if times else None
 
 
-async def diagnose(client: StoreClient) -> AsyncIterator[Finding]:
+async def diagnose(client: StoreClient) -> AsyncGenerator[Finding, None]:
     """Yield findings that apply to every store, then those of this store itself."""
     store = client.store
     yield await _latency(store, client.clock)
     yield _waiting(store)
     for finding in await _scanned(store):
         yield finding
-    async for finding in store.examine():
-        yield finding
+    async with aclosing(store.examine()) as found:
+        async for finding in found:
+            yield finding
 
 
 async def _latency(store: StoreBase, clock: Clock) -> Finding:
@@ -147,7 +137,7 @@ async def _scanned(store: StoreBase) -> list[Finding]:
     foreign: list[Holder] = []
     # A store without this right, or with millions of records, has other findings still.
     with suppress(BackendError), anyio.move_on_after(_SCANS_FOR):
-        async with closed(store.scan(None)) as snapshots:
+        async with aclosing(store.scan(None)) as snapshots:
             async for seen in snapshots:
                 set_back, looked = max(set_back, seen.set_back), looked + 1
                 foreign += _endless_foreign(seen)

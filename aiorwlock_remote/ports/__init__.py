@@ -7,13 +7,7 @@ A backend is one function, ``open(address, loop, wake, settings)``, that returns
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from functools import partial
@@ -326,7 +320,7 @@ class StoreBase:
         """
         raise NotImplementedError
 
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         """Yield resources held or waited for: of this (encoded) type; None: of all."""
         raise NotImplementedError
 
@@ -357,7 +351,7 @@ class StoreBase:
 
     # ------------------------------------------------------------------ diagnostics
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         """Yield findings about version, settings and rights; change nothing."""
         for finding in _NO_FINDINGS:
             yield finding

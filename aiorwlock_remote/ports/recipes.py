@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending
@@ -47,7 +47,7 @@ class MutexSetMembers(Protocol):
     def end(self, ticket: str) -> Pending[Reply]:
         """Release a ticket, and remove its mutex from the set, in one step."""
 
-    def names(self) -> AsyncIterator[str]:
+    def names(self) -> AsyncGenerator[str, None]:
         """Yield all names of mutexes; one added or removed meanwhile may be missing."""
 
     def watch(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import final
@@ -155,15 +156,16 @@ class MutexSet:
             return await state.release()
         return await state.release(self._release_and_remove)
 
-    async def list(self) -> AsyncIterator[str]:
+    async def list(self) -> AsyncGenerator[str, None]:
         """Yield the names of all mutexes, held or not, in no order.
 
         Raises:
             BackendError: the store failed.
         """
         self._session.check()
-        async for name in self._acquirer.members.names():
-            yield name
+        async with aclosing(self._acquirer.members.names()) as names:
+            async for name in names:
+                yield name
 
     def _request_of(
         self, name: str | None, timeout: float | None, reason: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -208,10 +209,11 @@ class FaultyStore(StoreBase):
         self._link.check()
         return await self._inner.look(resource)
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         self._link.check()
-        async for snapshot in self._inner.scan(resource_type):
-            yield snapshot
+        async with aclosing(self._inner.scan(resource_type)) as found:
+            async for snapshot in found:
+                yield snapshot
 
     def renewer(self) -> RenewerBase:
         return FaultyRenewer(self._inner.renewer(), self._link)

@@ -6,7 +6,8 @@ leaves everything else as it is. ``Fault()`` changes nothing: with it all cases 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
 from typing import ClassVar
@@ -712,18 +713,27 @@ class CutsNames(Renames):
 class ListsAllTypes(Fault):
     """Lists the resources of all types, whichever type was asked for."""
 
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         del resource_type
         return super().scan(None)
+
+
+class LeavesScansOpen(Fault):
+    """Does not close the scan that it passes on, if its own is left early."""
+
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
+        async for snapshot in super().scan(resource_type):
+            yield snapshot
 
 
 class HidesForeigners(Fault):
     """Lists only the resources that clients of this library have asked for."""
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        async for snapshot in super().scan(resource_type):
-            if snapshot.resource in self._database.records:
-                yield snapshot
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
+        async with aclosing(super().scan(resource_type)) as found:
+            async for snapshot in found:
+                if snapshot.resource in self._database.records:
+                    yield snapshot
 
 
 class LooksTake(Fault):

@@ -200,6 +200,7 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_info": client.reasons_are_hidden,
         "test_info_changes_nothing": broken.LooksTake,
         "test_list": broken.ListsAllTypes,
+        "test_a_list_that_is_left_early": broken.LeavesScansOpen,
         "test_an_expired_grant_is_stale": client.the_expired_are_not_stale,
         "test_force_release_lets_the_next_in": broken.DeafAndBlind,
         "test_force_release_of_some_readers": broken.ForcesAll,

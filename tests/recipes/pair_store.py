@@ -5,7 +5,7 @@ So that whatever tests locks tests those on pairs, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from aiorwlock_remote import registry
@@ -81,7 +81,7 @@ class PairStore(StoreBase):
     async def look(self, resource: Resource) -> Snapshot:
         return replace(await self._inside.look(on_pair(resource)), resource=resource)
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         for resource in list(self._known):
             if resource_type in (None, resource.type):
                 yield await self.look(resource)

@@ -8,7 +8,7 @@ under way may arrive later, and their replies are lost.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -427,7 +427,7 @@ class SimulatedStore(StoreBase, StoreLinks):
         self.main.send(look, pending.set_result, pending.set_exception)
         return await pending
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         for resource in sorted(self.server.records):
             if resource_type in (None, resource.type):
                 yield await self.look(resource)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 import anyio
@@ -125,7 +125,7 @@ class SimulatedTableStore(CasLockStore, StoreLinks):
     async def look(self, resource: Resource) -> Snapshot:
         return self.snapshot(resource, await self.cas.load(resource))
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         for resource in sorted(self._server.held()):
             if resource_type in (None, resource.type):
                 yield await self.look(resource)

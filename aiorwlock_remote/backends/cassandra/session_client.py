@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
@@ -197,7 +197,9 @@ class SessionClient:
         self._send(request, answer)
         return answer.pending
 
-    async def pages(self, loop: EventLoop, request: Request) -> AsyncIterator[Rows]:
+    async def pages(
+        self, loop: EventLoop, request: Request
+    ) -> AsyncGenerator[Rows, None]:
         """Yield the rows of a large result in pages, each requested when needed."""
         page: bytes | None = None
         while True:

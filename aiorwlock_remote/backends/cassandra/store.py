@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 
 from aiorwlock_remote._util.threads import run_blocking
@@ -66,16 +67,18 @@ class CassandraStore(CasLockStore):
         del resource_type
         seen = 0
         request = self._table.request("scan")
-        async for rows in self._table.client.pages(self.event_loop, request):
-            seen += len(rows)
-            # Once for each scan, with the page that passes the limit.
-            if seen >= LARGE_SCAN_ROWS > seen - len(rows):
-                log_event(log, "large_scan", rows=seen)
-            for row in rows:
-                resource = resource_from_row(row["resource_type"], row["resource_id"])
-                yield resource, partial(state_of_row, row)
+        pages = self._table.client.pages(self.event_loop, request)
+        async with aclosing(pages):
+            async for rows in pages:
+                seen += len(rows)
+                # Once for each scan, with the page that passes the limit.
+                if seen >= LARGE_SCAN_ROWS > seen - len(rows):
+                    log_event(log, "large_scan", rows=seen)
+                for row in rows:
+                    of_row = row["resource_type"], row["resource_id"]
+                    yield resource_from_row(*of_row), partial(state_of_row, row)
 
-    def examine(self) -> AsyncIterator[Finding]:
+    def examine(self) -> AsyncGenerator[Finding, None]:
         return examine(self._table, self.event_loop)
 
     def renewer(self) -> CasRenewer:

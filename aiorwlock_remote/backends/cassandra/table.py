@@ -5,7 +5,7 @@ Nothing here changes the table.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -198,7 +198,7 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 # ----------------------------------------------------------------- for rwlock doctor
 
 
-async def examine(table: Table, loop: EventLoop) -> AsyncIterator[Finding]:
+async def examine(table: Table, loop: EventLoop) -> AsyncGenerator[Finding, None]:
     """Yield what settings of cluster and table mean for locks (``rwlock doctor``)."""
     yield await _version_finding(table, loop)
     yield await _paxos_finding(table, loop)

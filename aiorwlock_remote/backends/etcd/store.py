@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 
@@ -188,7 +188,7 @@ class EtcdStore(CasLockStore):
                     both = Stored(seat, doorman, revision)
                     yield resource, partial(self._cas.state, both)
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         def alone(number: int) -> Client:
             endpoint = self._options.endpoints[number]
             return Client(replace(self._options, endpoints=(endpoint,)), self._tls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from random import sample
@@ -258,7 +258,7 @@ class FileStore(EmbeddedStore):
             self.capabilities &= ~Capability.NOTIFIES
             self.poll_policy: PollPolicy = PollPolicy(claim_window=0.6)
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         options = self._options
         kind = mount_of(options.path).kind or "unknown"
         yield Finding("file system", kind, "has flock and hard links, or says so")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -79,7 +79,7 @@ class MariadbStore(TableStore):
         # No step of ours has the doormans row locked for so long: a transaction has.
         return True
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         server = await self._executor.server()
         yield Finding("server", server["version"], self._driver.options.where)
         if server["read_only"] != "OFF":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -57,7 +57,7 @@ class OracleStore(TableStore):
     def dialect(self) -> Dialect:
         return ORACLE
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         options, version = self._driver.options, await self._executor.version()
         yield Finding("server", f"Oracle Database {version}", options.where)
         owner = options.schema or "the user itself"

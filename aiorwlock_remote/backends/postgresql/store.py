@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -160,7 +160,7 @@ class PostgresqlStore(TableStore):
         (row,) = await self._executor.rows("joined", *resource.row, ticket)
         return bool(row["joined"])
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         options = self._driver.options
         (server,) = await self._executor.rows("server")
         yield Finding("server", f"PostgreSQL {server['version']}", options.where)

@@ -5,7 +5,8 @@ If the server denies the URL's user a question, a finding says so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ _ENOUGH_BUFFER = 1 << 20
 more than 16 kB, as the server counts in blocks."""
 
 
-async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
+async def examine(send: Send, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Yield what ``rwlock doctor`` finds about the settings of one server.
 
     ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
@@ -41,15 +42,16 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 
 
 async def findings_at(
-    where: str, found: AsyncIterator[Finding]
-) -> AsyncIterator[Finding]:
+    where: str, found: AsyncGenerator[Finding, None]
+) -> AsyncGenerator[Finding, None]:
     """Yield the findings ``found``, with the server ``where`` added to their names.
 
     If the server cannot be reached, the last finding says so.
     """
     try:
-        async for finding in found:
-            yield replace(finding, name=f"{finding.name} {where}")
+        async with aclosing(found):
+            async for finding in found:
+                yield replace(finding, name=f"{finding.name} {where}")
     except BackendUnavailable as exc:
         meaning = f"its locks wait until it is back, or replaced: {exc.what}"
         yield Finding(f"reachable {where}", "no", meaning, "bad")

@@ -7,7 +7,7 @@ a semaphore has ``{…}.permits`` instead of readers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import ClassVar
 
 from aiorwlock_remote.backends.redis.cluster.slots import check_same_slot, hash_tag
@@ -168,7 +168,7 @@ def wake_channel(client_id: str) -> bytes:
 
 async def scan_server(
     send: SendCommand, prefix: str, resource_type: str | None
-) -> AsyncIterator[set[Resource]]:
+) -> AsyncGenerator[set[Resource], None]:
     """Iterate over the resources at one server; yield a set for each page of SCAN.
 
     Reads all key names of the database. A resource that exists during the whole scan is

@@ -17,7 +17,7 @@ its key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from copy import copy
 from functools import lru_cache, partial
 from itertools import count
@@ -389,7 +389,7 @@ class RedisMembers:
         request = encode_release(self.keys, ticket, remove=True)
         return self._sets.run(request, decode_release, must_go=True)
 
-    async def names(self) -> AsyncIterator[str]:
+    async def names(self) -> AsyncGenerator[str, None]:
         seen: set[bytes] = set()
         cursor: Any = 0
         while True:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Sequence,
+)
+from contextlib import aclosing
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -238,21 +246,16 @@ class RedisStore(StoreBase):
         """Return the state of a resource; takes time in proportion to its readers."""
         return await self._look(resource)
 
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+    async def scan(self, resource_type: str | None) -> AsyncGenerator[Snapshot, None]:
         seen: set[Resource] = set()
         prefix = self.settings.prefix
         for send in self._endpoint.servers().values():
-            async for found in scan_server(send, prefix, resource_type):
-                new = found - seen
-                seen |= new
-                lockable = [r for r in new if self._is_lockable(r)]
-                looks = [self._look(r) for r in lockable]
-                for resource, looking in zip(lockable, looks, strict=True):
-                    try:
-                        yield await looking
-                    except (BadRecord, Unsupported) as exc:
-                        label, error = resource.label, str(exc)
-                        log_redis("bad_record", resource=label, error=error)
+            async with aclosing(scan_server(send, prefix, resource_type)) as pages:
+                async for found in pages:
+                    new = found - seen
+                    seen |= new
+                    for snapshot in await self._snapshots(new):
+                        yield snapshot
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         return self._sets.members(name, ring)
@@ -273,7 +276,7 @@ class RedisStore(StoreBase):
             cluster=self._cluster,
         )
 
-    async def examine(self) -> AsyncIterator[Finding]:
+    async def examine(self) -> AsyncGenerator[Finding, None]:
         if not self._factory.off_loop:
             meaning = "a loop that is blocked for a lease loses its locks"
             yield Finding("renewal", "on the event loop", meaning, "note")
@@ -282,8 +285,9 @@ class RedisStore(StoreBase):
             found = examine(send, self.event_loop.clock)
             if len(servers) > 1:
                 found = findings_at(where, found)
-            async for finding in found:
-                yield finding
+            async with aclosing(found):
+                async for finding in found:
+                    yield finding
 
     def connections(self) -> dict[str, str]:
         return self._endpoint.states()
@@ -334,6 +338,19 @@ class RedisStore(StoreBase):
         except ConfigurationError:
             return False
         return True
+
+    async def _snapshots(self, found: Iterable[Resource]) -> list[Snapshot]:
+        lockable = [r for r in found if self._is_lockable(r)]
+        # All are sent before the first is awaited.
+        looks = [self._look(r) for r in lockable]
+        snapshots: list[Snapshot] = []
+        for resource, looking in zip(lockable, looks, strict=True):
+            try:
+                snapshots.append(await looking)
+            except (BadRecord, Unsupported) as exc:
+                label, error = resource.label, str(exc)
+                log_redis("bad_record", resource=label, error=error)
+        return snapshots
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -269,7 +269,7 @@ class TableStore(CasLockStore, ABC):
                 yield resource_from_row(kind, number), partial(state_of, found)
 
     @abstractmethod
-    def examine(self) -> AsyncIterator[Finding]:
+    def examine(self) -> AsyncGenerator[Finding, None]:
         """Yield the findings of ``rwlock doctor`` about the server. Changes nothing."""
 
     @abstractmethod

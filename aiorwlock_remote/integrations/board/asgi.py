@@ -9,7 +9,8 @@ The page has no authentication of its own: mount it behind yours.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Unpack
 
 from starlette.applications import Starlette
@@ -60,16 +61,17 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        response = await self._site.respond(
-            BoardRequest(
-                request.method,
-                request.path_params["path"],
-                request.headers,
-                request.query_params,
-                request.client.host if request.client else "",
-                _body(request),
+        async with aclosing(_body(request)) as body:
+            response = await self._site.respond(
+                BoardRequest(
+                    request.method,
+                    request.path_params["path"],
+                    request.headers,
+                    request.query_params,
+                    request.client.host if request.client else "",
+                    body,
+                )
             )
-        )
         if response.since is not None:
             answer: Response = _Events(self._site.board, response, response.since)
         else:
@@ -77,10 +79,11 @@ class _Endpoint:
         await answer(scope, receive, send)
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
+async def _body(request: Request) -> AsyncGenerator[bytes, None]:
     try:
-        async for part in request.stream():
-            yield part
+        async with aclosing(request.stream()) as parts:
+            async for part in parts:
+                yield part
     except ClientDisconnect as exc:
         raise ConnectionResetError from exc
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
+import trio
+from starlette.types import Message, Scope
 
+from aiorwlock_remote import connect
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations.board.asgi import board_app
 from aiorwlock_remote.integrations.board.guard import (
     HEADERS,
     BreakRequest,
@@ -131,3 +136,35 @@ def test_the_policy_lets_nothing_in() -> None:
     assert policy["frame-ancestors"] == "'none'"
     assert "unsafe" not in HEADERS["content-security-policy"]
     assert HEADERS["x-frame-options"] == "DENY"
+
+
+def test_the_parts_of_a_request_that_is_too_long_are_closed() -> None:
+    """A trio program would be warned of a generator that stays open."""
+    headers = {
+        "host": "localhost",
+        "origin": "http://localhost",
+        "x-rwlock-board": "1",
+        "content-type": "application/json",
+    }
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/break",
+        "query_string": b"",
+        "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+    }
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 20_000, "more_body": True}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        app = board_app(connect("memory://"), allow_break=True)
+        await app(scope, receive, send)
+        gc.collect()
+
+    trio.run(ask)
+    assert sent[0]["status"] == 413

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 
 import pytest
 
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
+
+
+@contextmanager
+def _left_open() -> Iterator[list[str]]:
+    """Return the generators that start here and that nobody closes or ends."""
+    names: list[str] = []
+    first_iter, finalizer = sys.get_asyncgen_hooks()
+
+    def note(generator: AsyncGenerator[object, None]) -> None:
+        names.append(repr(generator))
+        if finalizer is not None:
+            finalizer(generator)
+
+    sys.set_asyncgen_hooks(first_iter, note)
+    try:
+        yield names
+    finally:
+        sys.set_asyncgen_hooks(first_iter, finalizer)
 
 
 class AdminCases(Cases):
@@ -61,6 +83,20 @@ class AdminCases(Cases):
         assert [d async for d in self.others.list("nothing")] == []
         await self.actors.finish()
         assert [d async for d in self.others.list()] == []
+
+    async def test_a_list_that_is_left_early(self) -> None:
+        """A loop over ``list`` or ``stale`` may be left after the first resource.
+
+        Nothing stays open: a trio program would be warned of an iterator that is.
+        """
+        for number in range(3):
+            assert await self.locks.acquire_mutex_lock("order", number, "gluww")
+        with _left_open() as left_open:
+            for found in (self.others.list(), self.others.stale()):
+                async with aclosing(found):
+                    assert (await anext(found)).resource_type == "order"
+                gc.collect()
+        assert left_open == []
 
     async def test_stale(self) -> None:
         """``stale`` yields grants without a lease, filtered by age and type."""
