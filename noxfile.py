@@ -67,7 +67,7 @@ SECOND_LOOK = (
     *(
         word
         for part in (
-            *("cas", "core", "locks", "runtime", "testing"),
+            *("cas", "conformance", "core", "locks", "runtime", "testing"),
             "faults/test_redis_cancels.py",
         )
         for word in ("--rerun-exclude-path", f"tests/{part}")

@@ -14,6 +14,7 @@ CONSTANTS
   MaxFence,     \* bound on the fence
   MaxLate,
   Policies,     \* each acquire carries one of them
+  KeepsPlace,   \* who asks again keeps the place in the queue
   Commands,     \* among "next" "down" "up": what a holder may send; "adopt"
   Fence,        \* "phase"  : a new one per write grant and per batch of readers
                 \* "writers": readers carry the last writer's (negative control)
@@ -30,8 +31,8 @@ CONSTANTS
   Forget,       \* an idle doorman may vanish (eviction, end of fence_memory)
   Clock         \* "none": fence = last + 1.  "runs": floored by the store's
                 \* clock.  "back": the clock was set back while the doorman was gone
-VARIABLES rec, clk, cl, late, highest, seen, bad
-vars == <<rec, clk, cl, late, highest, seen, bad>>
+VARIABLES rec, clk, cl, late, highest, seen, bad, came
+vars == <<rec, clk, cl, late, highest, seen, bad, came>>
 
 Max(a, b) == IF a > b THEN a ELSE b
 NoTicket == <<"", 0>>
@@ -48,10 +49,11 @@ Init == /\ rec = [last |-> 0] @@ Empty
         /\ clk = 0 /\ late = {} /\ highest = 0
         /\ cl = [c \in Clients |-> Idle(0)]
         /\ seen = [writes |-> 0, all |-> 0]
-        /\ bad = {}
+        /\ bad = {} /\ came = <<>>
 
 ---------------------------------------------------------------------------
 (* The commands: pure functions of the doorman, idempotent by ticket        *)
+Pair(p) == <<p.g, p.m>>
 Held(r, t) == \E h \in r.grants : h.t = t
 GrantOf(r, t) == CHOOSE h \in r.grants : h.t = t
 NewFence(r) == IF Clock = "none" THEN r.last + 1 ELSE Max(r.last + 1, clk + 1)
@@ -68,7 +70,9 @@ Acquire(r, x, policy) ==
            open == IF x.m = "W" THEN CloseWindow(left) ELSE left IN
        [Granted(open, x, IF joins THEN r.last ELSE NewFence(r), r.grants)
           EXCEPT !.upgraded = FALSE]
-  ELSE [asked EXCEPT !.queue[i].t = x.new]
+  ELSE LET entry == [asked.queue[i] EXCEPT !.t = x.new] IN
+       IF KeepsPlace THEN [asked EXCEPT !.queue[i] = entry]
+       ELSE [asked EXCEPT !.queue = Append(WithoutPlace(asked, x.g, x.m).queue, entry)]
 Release(r, t) ==  \* withdraw is the same: whatever became of this ticket
   [r EXCEPT !.grants = {h \in @ : h.t # t}, !.queue = SelectSeq(@, LAMBDA p : p.t # t)]
 Moved(r, x) == Granted(r, x, IF MovesFence THEN NewFence(r) ELSE r.last, {})
@@ -89,25 +93,42 @@ Adopt(r, x) ==
        [Granted(r, x, f, IF Adopts = "beside" THEN r.grants ELSE r.grants \ {old})
           EXCEPT !.slot = @ \ {old.g}]
 
+\* What a request to acquire finds.
+Found(x) == IF x.op = "next" THEN Settled(rec, Release(rec, x.old)) ELSE rec
 After(x, policy) ==
-  LET free == Settled(rec, Release(rec, x.old)) IN
-  CASE x.op = "acquire" -> Settled(rec, Acquire(rec, x, policy))
-    [] x.op = "next"    -> Settled(free, Acquire(free, x, policy))
+  CASE x.op \in {"acquire", "next"} -> Settled(Found(x), Acquire(Found(x), x, policy))
     [] x.op = "release" -> Settled(rec, Release(rec, x.new))
     [] x.op = "down"    -> Settled(rec, Downgrade(rec, x))
     [] x.op = "up"      -> Settled(rec, Upgrade(rec, x))
     [] x.op = "adopt"   -> Settled(rec, Adopt(rec, x))
+\* Who waits, in the order in which they came: told by their first requests, not by the
+\* queue.  A request to acquire is granted: has its client passed an earlier writer that
+\* did not miss its window?  Admitted readers may, as may those that ask for "reader".
+Waits(p, r) == HasPlace(r, p.g, p.m)
+Came(r) ==
+  LET stay == SelectSeq(came, LAMBDA p : Waits(p, r))
+      new == SelectSeq(r.queue, LAMBDA p : \A i \in DOMAIN stay : Pair(stay[i]) # Pair(p)) IN
+  stay \o [i \in DOMAIN new |-> [g |-> new[i].g, m |-> new[i].m]]
+Passes(x, policy) ==
+  LET r == Found(x)
+      mine == {i \in DOMAIN came : came[i].g = x.g /\ came[i].m = x.m}
+      may == x.m = "R" /\ (policy # "fair" \/ Position(r, x.g, x.m) \cap Admitted(r) # {}) IN
+  /\ x.op \in {"acquire", "next"} /\ ~may
+  /\ \E i \in DOMAIN came :
+       /\ came[i].m = "W" /\ Waits(came[i], r) /\ ~r.queue[Number(r, came[i].g, "W")].late
+       /\ i \notin mine /\ \A j \in mine : i < j
 \* The store serves a request.  Fences must order the grants: a write grant above
 \* every fence handed out, a read grant above every writer's and below none.
 Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)
 Serve(x) == \E policy \in IF x.op \in {"acquire", "next"} THEN Policies ELSE {"fair"} :
-  /\ rec' = After(x, policy)
+  /\ rec' = After(x, policy) /\ came' = Came(rec')
   /\ IF rec'.grants \subseteq rec.grants THEN UNCHANGED <<clk, seen, bad>>
      ELSE LET h == CHOOSE h \in rec'.grants \ rec.grants : TRUE IN
           /\ clk' = IF Clock = "none" THEN clk ELSE clk + 1
           /\ seen' = [writes |-> IF h.m = "W" THEN Max(seen.writes, h.f) ELSE seen.writes,
                       all |-> Max(seen.all, h.f)]
-          /\ bad' = IF Disordered(h) THEN bad \cup {"fence"} ELSE bad
+          /\ bad' = bad \cup (IF Disordered(h) THEN {"fence"} ELSE {})
+                        \cup (IF Passes(x, policy) THEN {"order"} ELSE {})
 
 ---------------------------------------------------------------------------
 (* Clients *)
@@ -122,14 +143,14 @@ Begin(c, op, m) ==
   /\ cl' = [cl EXCEPT ![c] = [(IF op = "next" THEN Idle(0) ELSE me) EXCEPT
        !.st = "ask", !.n = me.n + 1,
        !.req = [op |-> op, g |-> c, m |-> m, old |-> me.t, new |-> new]]]
-  /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+  /\ UNCHANGED <<rec, clk, late, highest, seen, bad, came>>
 Moving(c) == cl[c].st = "ask" /\ cl[c].req.op \in {"down", "up"}
 
 \* The owner gives its grant away: its ticket is known from then on.  What it still
 \* sends to the resource arrives until it forgets.
 Detach(c) == /\ cl[c].st = "in" /\ "adopt" \in Commands
              /\ cl' = [cl EXCEPT ![c].st = "gave"]
-             /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+             /\ UNCHANGED <<rec, clk, late, highest, seen, bad, came>>
 BeginAdoption(c, giver) ==
   LET me == cl[c]  old == cl[giver].t
       new == IF Adopts = "same ticket" THEN old ELSE <<c, me.n + 1>> IN
@@ -137,7 +158,7 @@ BeginAdoption(c, giver) ==
   /\ me.n < IF c \in Twice THEN 2 ELSE 1
   /\ cl' = [cl EXCEPT ![c].st = "ask", ![c].n = me.n + 1,
        ![c].req = [op |-> "adopt", g |-> c, m |-> cl[giver].m, old |-> old, new |-> new]]
-  /\ UNCHANGED <<rec, clk, late, highest, seen, bad>>
+  /\ UNCHANGED <<rec, clk, late, highest, seen, bad, came>>
 Adopting(c) == cl[c].st = "ask" /\ cl[c].req.op = "adopt"
 \* What an adopter begins with: what its giver used, if that is still there.
 Adopted(me, x) ==
@@ -176,7 +197,7 @@ GiveUp(c) ==
                  ELSE {x, Give(x.old), Give(x.new)} IN
      \E add \in SUBSET left : Send(add)
   /\ cl' = [cl EXCEPT ![c] = Idle(cl[c].n)]
-  /\ UNCHANGED <<rec, clk, highest, seen, bad>>
+  /\ UNCHANGED <<rec, clk, highest, seen, bad, came>>
 
 \* One access to the protected resource, presenting the fence.  While a move is
 \* under way the earlier accesses still arrive, and so do those of a former owner;
@@ -198,7 +219,7 @@ Access(c) ==
                ELSE [cl[d] EXCEPT !.touched = TRUE, !.wrote = @ \/ me.m = "W"]]
           /\ bad' = IF disturbed THEN bad \cup {"disturbed"} ELSE bad
           /\ highest' = IF fenced THEN me.f ELSE highest
-  /\ UNCHANGED <<rec, clk, late, seen>>
+  /\ UNCHANGED <<rec, clk, late, seen, came>>
 
 Leave(c) == /\ cl[c].st = "in"
             /\ Serve(Give(cl[c].t))
@@ -210,7 +231,7 @@ Leave(c) == /\ cl[c].st = "in"
 ---------------------------------------------------------------------------
 (* Environment *)
 Arrive(x) == /\ Serve(x) /\ late' = late \ {x} /\ UNCHANGED <<cl, highest>>
-Change(r) == rec' = Settled(rec, r) /\ UNCHANGED <<clk, late, highest, seen, bad>>
+Change(r) == rec' = Settled(rec, r) /\ came' = Came(rec') /\ UNCHANGED <<clk, late, highest, seen, bad>>
 Expire(h) == /\ Change([rec EXCEPT !.grants = @ \ {h}])
              /\ cl' = [c \in Clients |-> IF cl[c].t = h.t THEN [cl[c] EXCEPT !.gone = TRUE] ELSE cl[c]]
 ExpirePlace(p) == Change(WithoutPlace(rec, p.g, p.m)) /\ UNCHANGED cl
@@ -224,7 +245,7 @@ WindowCloses == /\ WriterWaits(rec) /\ Admitted(rec) # {}
 SlotLapses == rec.slot # {} /\ Change([rec EXCEPT !.slot = {}]) /\ UNCHANGED cl
 Vanish == /\ Forget /\ rec.grants = {} /\ rec.queue = <<>> /\ rec.last > 0
           /\ rec' = [rec EXCEPT !.last = 0] /\ clk' = IF Clock = "back" THEN 0 ELSE clk
-          /\ UNCHANGED <<cl, late, highest, seen, bad>>
+          /\ UNCHANGED <<cl, late, highest, seen, bad, came>>
 
 Next ==
   \/ \E c \in Clients : \/ \E m \in {"R", "W"}, op \in {"acquire", "next", "down", "up"} : Begin(c, op, m)
@@ -250,6 +271,8 @@ OneHeir == \A c, d \in Clients :
   c # d /\ cl[c].from # NoTicket => cl[c].from # cl[d].from
 \* fences order the grants
 FencesRise == "fence" \notin bad
+\* clients enter in the order in which they came
+InOrder == "order" \notin bad
 \* no foreign access between two accesses of a writer, no foreign write between
 \* two of a reader; a move keeps what was read or written before it
 Isolated == "disturbed" \notin bad

@@ -26,7 +26,6 @@ VARIABLES which, left, timely, todo
 tracing == <<vars, which, left, timely, todo>>
 
 Command == Head(left)
-Pair(p) == <<p.g, p.m>>
 
 TraceInit == /\ Init
              /\ which \in DOMAIN Traces

@@ -65,6 +65,7 @@ MODULES = {
             "MaxLate": "0",
             "Policies": '{"fair"}',
             "Commands": "{}",
+            "KeepsPlace": YES,
             "Fence": '"phase"',
             "MovesFence": YES,
             "Adopts": '"anew"',
@@ -79,6 +80,7 @@ MODULES = {
             "BeliefIsTrue",
             "OneHeir",
             "FencesRise",
+            "InOrder",
             "Isolated",
             "NoFalseRefusal",
             "Shape",
@@ -173,7 +175,7 @@ TRACES = Module(
         for name, text in MODULES["LockRec"].defaults.items()
         if name != "Clients"
     },
-    safe=("Exclusion", "OnePhase", "FencesRise", "Shape"),
+    safe=("Exclusion", "OnePhase", "FencesRise", "InOrder", "Shape"),
     lines=("CONSTANT Clients <- Known", "CONSTANT Traces <- Recorded"),
     spec="TraceSpec",
 )
@@ -218,6 +220,8 @@ CONFIGS = (
     row("LockRec", "fence_by_writers_only", "Isolated", Fence='"writers"'),
     row("LockRec", "fence_for_each_reader", "NoFalseRefusal", Fence='"each"'),
     row("LockRec", "reads_do_not_raise", "Isolated", ReadsRaise=NO),
+    row("LockRec", "asks_at_the_tail", "InOrder", KeepsPlace=NO),
+    row("LockRec", "joins_before_writers", "InOrder", JoinAlways=YES),
     row("LockRec", "ticket_reused", "BeliefIsTrue", **{**LATE, "FreshTicket": NO}),
     row("LockRec", "downgrade_keeps_phase", "Isolated", MovesFence=NO, **TWO, **MOVES),
     row(

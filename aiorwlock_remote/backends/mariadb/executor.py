@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.mariadb.statements import (
     ROLLBACK,
     DoormanChange,
     literal,
+    renewal_statements,
     statement,
     step_statements,
 )
@@ -115,6 +116,22 @@ class MariadbExecutor(DriverExecutor):
         least = values["n_fence"]
         fence = max(least, first.last_id) if isinstance(least, int) else None
         return StoredRow(done=True, now=first.last_id, fence=fence)
+
+    async def renew(
+        self, rows: Sequence[Values], connection: Connection
+    ) -> Sequence[StoredRow | None]:
+        tables, dialect = self.driver.options.tables, self.driver.dialect
+        text, indexes = renewal_statements(rows, tables, dialect)
+        try:
+            results = await send(connection, text)
+        except Error as exc:
+            await roll_back(connection, exc)
+            raise
+        changes = [results[index] for index in indexes]
+        return [
+            StoredRow(done=True, now=change.last_id) if change.changed else None
+            for change in changes
+        ]
 
     async def look(
         self, values: Values, connection: Connection, *before: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -68,6 +68,26 @@ def step_statements(
     return StepStatements(text % _literals(values), index)
 
 
+def renewal_statements(
+    rows: Sequence[Mapping[str, object]], tables: str, dialect: ServerDialect
+) -> tuple[str, Sequence[int]]:
+    """Return the SQL of many swaps that only renew: one transaction, one request.
+
+    It fails if another transaction has locked one of the rows. Also returns, for each
+    swap, the index of the statement that changes its doormans row.
+    """
+    changes = _renewal_template(tables, dialect)
+    text, size = ";".join(changes), len(changes)
+    many = (text % _literals(values) for values in rows)
+    indexes = range(size, size * (len(rows) + 1), size)
+    return ";".join(("START TRANSACTION", *many, COMMIT)), indexes
+
+
+@lru_cache(maxsize=64)
+def _renewal_template(tables: str, dialect: ServerDialect) -> tuple[str, ...]:
+    return _changes("change", 0.0, _names(tables, "taken"), dialect)
+
+
 @lru_cache(maxsize=64)  # the waits differ
 def _step_template(
     doorman: DoormanChange,
@@ -84,26 +104,39 @@ def _step_template(
     ``wait``: seconds to wait for a locked row, None if there is no such limit;
     ``free``: a mutex row is not expected; ``begins``: a phase begins.
     """
-    known = _Named(_common(tables) | {"kind": "%(i_kind)s", "number": "%(i_number)s"})
-    changed = known["changed"] = _fill("changed", known)
-    known["in_time"] = _fill("in_time", known)
-    known["record"] = _fill("begins", known) if begins else known["n_record"]
-    if mutex == "stay":
-        known["seat"] = _fill("free" if free else "taken", known)
-    else:
-        known["seat"] = "TRUE"  # the change of the mutex row finds out
-    changes: tuple[str, ...] = (_fill(doorman, known),)
-    if wait is not None:
-        changes = dialect.limit_lock_wait(changes[0], _fill("lock", known), wait)
+    seat = ("free" if free else "taken") if mutex == "stay" else ""
+    known = _names(tables, seat, begins=begins)
+    changes = _changes(doorman, wait, known, dialect)
     index = len(changes) - 1
     end: tuple[str, ...] = (COMMIT,)
     if mutex != "stay":
         changes = *changes, _fill(mutex, known)
         if mutex != "sit":  # an INSERT that makes no row fails
-            end = dialect.commit_if(changed, COMMIT)
+            end = dialect.commit_if(known["changed"], COMMIT)
     if len(changes) > 1:
         changes, index = ("START TRANSACTION", *changes), index + 1
     return StepStatements(";".join((*changes, *end)), index)
+
+
+def _names(tables: str, seat: str, *, begins: bool = False) -> _Named:
+    """Return the parts of a step by name. ``seat`` names what its change expects of the
+    mutex row; "": the change of that row finds out.
+    """
+    known = _Named(_common(tables) | {"kind": "%(i_kind)s", "number": "%(i_number)s"})
+    for name in ("changed", "in_time"):
+        known[name] = _fill(name, known)
+    known["record"] = _fill("begins", known) if begins else known["n_record"]
+    known["seat"] = _fill(seat, known) if seat else "TRUE"
+    return known
+
+
+def _changes(
+    doorman: DoormanChange, wait: float | None, known: _Named, dialect: ServerDialect
+) -> tuple[str, ...]:
+    change = _fill(doorman, known)
+    if wait is None:
+        return (change,)
+    return dialect.limit_lock_wait(change, _fill("lock", known), wait)
 
 
 def literal(value: object) -> str:

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 import oracledb
 
-from aiorwlock_remote._util.driver_loop import loop_stopped
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.errors import Error, Failure
@@ -26,7 +25,12 @@ from aiorwlock_remote.backends.oracle.statements import (
 )
 from aiorwlock_remote.cas import RowLocked
 from aiorwlock_remote.cas.backoff import retry_on_conflict
-from aiorwlock_remote.cas.driver.executor import DriverExecutor, Work, answer_in_order
+from aiorwlock_remote.cas.driver.executor import (
+    Asked,
+    DriverExecutor,
+    Work,
+    answer_in_order,
+)
 from aiorwlock_remote.cas.driver.external_pool import (
     ExternalPool,
     ReturnMode,
@@ -370,32 +374,25 @@ class OracleExecutor(DriverExecutor):
         wait = rows[0].get("wait")
         if len(rows) > 1 and wait:
             # A row that stays locked must not delay the others.
-            async def alone(values: Values, pending: Pending[StoredRow]) -> None:
-                await self.answer(name, [values], [pending])
+            async def alone(asked: Asked) -> None:
+                await self.answer(name, asked[:1], asked[1:])
 
             at_once = min(self._source.at_once, len(rows))
-            await answer_in_order(alone, rows, pendings, at_once)
+            await answer_in_order(alone, zip(rows, pendings, strict=True), at_once)
             return
         assert wait is None or isinstance(wait, float)
         text = statement(name, self.driver.options.schema, wait)
         work: Work[list[StoredRow | None]] = partial(_execute, text=text, rows=rows)
         if name == "look":
             work = partial(_retried, work)
-        try:
+        what = f"{self._where}: the row in doormans is locked by another transaction"
+        locked = RowLocked(what=what, nothing_done=True)
+
+        async def carry() -> list[StoredRow | Exception]:
             found = await self._runner.carry(work)
-        except Exception as exc:  # noqa: BLE001 - handed to the caller
-            error = self.driver.map_error(exc)
-            error.__cause__ = exc.__cause__ if error is exc else exc
-            self.driver_loop.tell(_fail, pendings, error)
-        except asyncio.CancelledError:
-            self.driver_loop.tell(_fail, pendings, loop_stopped())
-            raise
-        else:
-            what = (
-                f"{self._where}: the row in doormans is locked by another transaction"
-            )
-            locked = RowLocked(what=what, nothing_done=True)
-            self.driver_loop.tell(_set_results, pendings, found, locked)
+            return [locked if one is None else one for one in found]
+
+        await self.settle_all(pendings, carry)
 
     async def run_row(
         self, statement: Statement, connection: Connection
@@ -452,23 +449,6 @@ def _stored_row(outs: dict[str, Any], row: int) -> StoredRow | None:
     found["now"] = micros_of(found["now"])
     found["fence"] = None if found["fence"] is None else int(found["fence"])
     return StoredRow(**found)
-
-
-def _set_results(
-    pendings: Sequence[Pending[StoredRow]],
-    found: Sequence[StoredRow | None],
-    locked: RowLocked,
-) -> None:
-    for pending, one in zip(pendings, found, strict=True):
-        if one is None:
-            pending.set_exception(locked)
-        else:
-            pending.set_result(one)
-
-
-def _fail(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
-    for pending in pendings:
-        pending.set_exception(error)
 
 
 def check_driver() -> None:

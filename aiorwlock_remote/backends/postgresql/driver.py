@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -246,6 +246,18 @@ class PostgresqlExecutor(DriverExecutor):
         bound = look_statement(self.driver.options.schema)
         fetch = partial(connection.fetchrow, bound.text, *bound.pick(values))
         return stored_row_of(await retry_on_conflict(fetch, errors.is_contention))
+
+    async def renew(
+        self, rows: Sequence[Values], connection: Connection
+    ) -> Sequence[StoredRow | None]:
+        text = statement("renewals", self.driver.options.schema)
+        kept: list[Row] = await connection.fetch(text, json.dumps(rows))
+        done = {row["version"]: micros_of(row["now"]) for row in kept}
+        versions = [str(values["n_version"]) for values in rows]
+        return [
+            StoredRow(done=True, now=done[version]) if version in done else None
+            for version in versions
+        ]
 
     def swap(self, values: Values, connection: Connection) -> Awaitable[StoredRow]:
         if not (values.get("wakes") or values.get("ear")):

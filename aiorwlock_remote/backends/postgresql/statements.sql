@@ -167,6 +167,41 @@ CASE WHEN there.version IS DISTINCT FROM :i_version::varchar
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
+-- Many renewals: no mutex row changes, nobody is notified, and nobody is waited for. One
+-- commit for all of them, where each would wait for the disk. What has no row in the
+-- answer was not done, and is asked for alone: it tells why. The renewals are one JSON
+-- text: before it sends its first array, the driver asks what an array is.
+-- name: renewals
+WITH asked AS (
+  SELECT i_kind AS resource_type, i_number AS resource_id, i_version AS version,
+    i_ticket AS ticket, i_since AS since, i_latest AS latest,
+    n_readers, n_waits, n_writer, n_version, n_record
+  FROM json_to_recordset($1::text::json) AS a (
+    i_kind varchar, i_number integer, i_version varchar,
+    i_ticket varchar, i_since varchar, i_latest varchar,
+    n_readers text, n_waits integer, n_writer varchar, n_version varchar, n_record text
+  )
+), unlocked AS MATERIALIZED (
+  SELECT a.* FROM asked AS a
+  JOIN {schema}doormans AS d USING (resource_type, resource_id, version)
+  JOIN {schema}mutex_locks AS m USING (resource_type, resource_id, ticket)
+  WHERE m.acquired_at = (a.since || '+00')::timestamptz
+  FOR NO KEY UPDATE OF d SKIP LOCKED
+), kept AS (
+  UPDATE {schema}doormans AS d
+  SET active_readers = u.n_readers, has_pending_writer = u.n_waits <> 0,
+    pending_writer = u.n_writer, updated_at = clock_timestamp(),
+    version = u.n_version, record = u.n_record
+  FROM unlocked AS u
+  WHERE d.resource_type = u.resource_type AND d.resource_id = u.resource_id
+    AND d.version = u.version
+    AND clock_timestamp() <= (u.latest || '+00')::timestamptz
+  RETURNING d.version
+)
+SELECT version,
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now
+FROM kept
+
 -- On the channel of each client, see `listener.py`: which resource; which grant was
 -- pushed to the client; or if the mutex is free, there is room, and no ticket is in the
 -- record, the record that is stored now.

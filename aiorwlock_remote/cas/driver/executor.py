@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, Literal, TypeVar
 
 from aiorwlock_remote._util.driver_loop import (
     DriverLoop,
+    loop_stopped,
     settle,
     submit,
     submit_and_wait,
@@ -24,7 +26,14 @@ from aiorwlock_remote.errors import BackendUnavailable
 REQUESTS_PER_CONNECTION = 32
 """Requests of one batch that share a connection before another one is used."""
 
+RENEWALS_PER_COMMIT = 64
+"""Most renewals of one transaction, whose rows are locked until its commit."""
+BYTES_PER_COMMIT = 250_000
+"""Most bytes of their records together: servers limit the length of a request."""
+
 T = TypeVar("T")
+Asked = tuple[Values, Pending[StoredRow]]
+"""A request's parameters, and its reply."""
 Work = Callable[[Any], Awaitable[T]]
 Send = Callable[[str, Sequence[Values]], list[Pending[StoredRow]]]
 MutexChange = Literal["sit", "move", "leave", "stay"]
@@ -43,6 +52,8 @@ class DriverExecutor(ABC):
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
     * Each request is answered; at once with an error if it cannot be sent
       (``test_what_cannot_be_asked_is_told_at_once``).
+    * Swaps of a batch that only renew share commits, and what refuses one of them fails
+      no other (``tests/cas/test_renewed_together.py``).
     * A batch uses several connections, and an unanswered request delays only the later
       ones on its own connection (``test_many_requests_go_over_some_connections``,
       ``test_one_that_is_not_answered_holds_up_its_own_connection_only``).
@@ -89,6 +100,19 @@ class DriverExecutor(ABC):
         """Return both stored rows of the resource whose key is in ``values``."""
         raise NotImplementedError
 
+    async def renew(
+        self,
+        rows: Sequence[Values],
+        connection: Any,  # noqa: ANN401 - the driver's
+    ) -> Sequence[StoredRow | None]:
+        """Carry out many swaps that only renew, in one transaction: one commit.
+
+        Waits for no row. Returns an answer for each swap that was done, None for each
+        other one, which is then sent alone and tells why. If it fails, and the
+        connection is not broken, nothing was done.
+        """
+        raise NotImplementedError
+
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
         """Return the next resources in key order, each as type, id and stored rows.
 
@@ -105,7 +129,7 @@ class DriverExecutor(ABC):
         # ``begin`` runs up to the first await without a task. That is allowed because
         # no source and no driver asks for the current task before it waits: what may
         # connect runs in a task of its own.
-        self.driver_loop.begin(partial(self._answer, name, values, pending))
+        self.driver_loop.begin(partial(self._answer, name, (values, pending)))
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
@@ -130,6 +154,26 @@ class DriverExecutor(ABC):
 
         return self.begin(work)
 
+    async def settle_all(
+        self,
+        pendings: Sequence[Pending[StoredRow]],
+        function: Callable[[], Awaitable[Iterable[StoredRow | Exception]]],
+    ) -> None:
+        """Await ``function()``; set the replies to its outcomes, or all to its error.
+
+        One call into the thread of the replies is enough for all of them.
+        """
+        found: Iterable[StoredRow | Exception]
+        try:
+            found = await function()
+        except Exception as exc:  # noqa: BLE001 - handed to the callers
+            found = repeat(exc, len(pendings))
+        except asyncio.CancelledError:
+            stopped = repeat(loop_stopped(), len(pendings))
+            self.driver_loop.tell(_set_results, pendings, stopped)
+            raise
+        self.driver_loop.tell(_set_results, pendings, found)
+
     async def close(self) -> None:
         """Close the connections, and stop the driver's loop if the store started it."""
         await submit_and_wait(self.driver_loop, self._source.close)
@@ -142,14 +186,50 @@ class DriverExecutor(ABC):
 
         Runs in the driver's loop. ``rows`` has the parameters of each request.
         """
+        together: list[Asked] = []
+        asked: list[Asked] = []
+        for one in zip(rows, pendings, strict=True):
+            only_renews = name == "swap" and _only_renews(one[0])
+            (together if only_renews else asked).append(one)
+        parts = list(_parts(together))
+        at_once = min(self._source.at_once, len(parts))
+        await answer_in_order(self._renew_together, parts, at_once)
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
-        at_once = min(self._source.at_once, -(-len(rows) // share))
-        await answer_in_order(partial(self._answer, name), rows, pendings, at_once)
+        at_once = min(self._source.at_once, -(-len(asked) // share))
+        await answer_in_order(partial(self._answer, name), asked, at_once)
 
-    async def _answer(
-        self, name: str, values: Values, pending: Pending[StoredRow]
-    ) -> None:
+    async def _renew_together(self, asked: Sequence[Asked]) -> None:
+        rows, pendings = zip(*asked, strict=True)
+
+        async def work(connection: Any) -> list[StoredRow | Exception]:  # noqa: ANN401 - the driver's
+            done: Sequence[StoredRow | None] = (None,) * len(rows)
+            if len(rows) > 1:
+                try:
+                    done = await self.renew(rows, connection)
+                except Exception as exc:
+                    # What refuses one of them must not fail the others.
+                    if self.driver.is_broken(exc):
+                        raise
+            return [
+                row or await self._swapped(values, connection)
+                for values, row in zip(rows, done, strict=True)
+            ]
+
+        await self.settle_all(pendings, partial(self._runner.carry, work))
+
+    async def _swapped(self, values: Values, connection: Any) -> StoredRow | Exception:  # noqa: ANN401 - the driver's
+        try:
+            return await self.swap(values, connection)
+        except Exception as exc:
+            if self.driver.is_broken(exc):
+                raise
+            error = self.driver.map_error(exc)
+            error.__cause__ = exc
+            return error
+
+    async def _answer(self, name: str, asked: Asked) -> None:
+        values, pending = asked
         request = partial(self.swap if name == "swap" else self.look, values)
         carry = partial(self._runner.carry, request)
         await settle(self.driver_loop, pending, carry)
@@ -213,24 +293,52 @@ class BatchingExecutor:
 
 
 async def answer_in_order(
-    answer: Callable[[Values, Pending[StoredRow]], Awaitable[None]],
-    rows: Sequence[Values],
-    pendings: Sequence[Pending[StoredRow]],
-    at_once: int,
+    answer: Callable[[T], Awaitable[None]], asked: Iterable[T], at_once: int
 ) -> None:
-    """Await ``answer(values, pending)`` for each request, ``at_once`` at a time.
-
-    ``rows`` has the parameters of each request, ``pendings`` its reply.
-    """
+    """Await ``answer(one)`` for each request, or part, ``at_once`` at a time."""
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
-    left = iter(list(zip(rows, pendings, strict=True)))
+    left = iter(asked)
 
     async def work() -> None:
-        for values, pending in left:
-            await answer(values, pending)
+        for one in left:
+            await answer(one)
 
     await asyncio.gather(*(work() for _ in range(at_once)))
+
+
+def _only_renews(values: Values) -> bool:
+    """Whether a swap changes no mutex row, tells nobody, and waits for no row."""
+    return (
+        values.get("wait") == 0.0
+        and mutex_change_of(values) == "stay"
+        and None not in (values["i_version"], values["i_ticket"])
+        and values["n_fence"] is None
+        and not (values.get("wakes") or values.get("ear"))
+    )
+
+
+def _parts(renewals: Iterable[Asked]) -> Iterator[list[Asked]]:
+    part: list[Asked] = []
+    size = 0
+    for one in renewals:
+        size += len(str(one[0]["n_record"]))
+        if len(part) == RENEWALS_PER_COMMIT or size > BYTES_PER_COMMIT:
+            yield part
+            part, size = [], len(str(one[0]["n_record"]))
+        part.append(one)
+    if part:
+        yield part
+
+
+def _set_results(
+    pendings: Iterable[Pending[StoredRow]], found: Iterable[StoredRow | Exception]
+) -> None:
+    for pending, one in zip(pendings, found, strict=True):
+        if isinstance(one, Exception):
+            pending.set_exception(one)
+        else:
+            pending.set_result(one)
 
 
 def mutex_change_of(values: Values) -> MutexChange:
