@@ -45,7 +45,7 @@ class CasRenewer(RenewerBase):
         thread: CallbackThread,
         steps: CasStepper,
         known: Callable[[Resource], StoredState | None],
-        report: Callable[[Resource, StoredState], object],
+        report: Callable[[Sequence[tuple[Resource, StoredState]]], object],
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
@@ -57,7 +57,8 @@ class CasRenewer(RenewerBase):
             steps: A stepper used by this renewer alone.
             known: Called in ``renew``'s thread; returns the state of a resource that
                 the user's event loop saw last, or None.
-            report: Called in ``renew``'s thread with a resource and its newest state.
+            report: Called in ``renew``'s thread with the resources of a batch and the
+                newest state of each.
             close: Called at the end to close the connections, None if they are shared.
             ready: Opens a connection; called first in each ``renew``, if not None.
             fit: Called before the swaps of each ``renew`` with the number of resources
@@ -81,6 +82,9 @@ class CasRenewer(RenewerBase):
         grouped: dict[Resource, list[Renewal]] = {}
         for item in batch:
             grouped.setdefault(item.resource, []).append(item)
+        # They are renewed again before the longest lease ends, if they are still held.
+        longest = max(item.lease or 0 for item in batch)
+        self._steps.remembers_for = max(longest, self._steps.remembers_for)
         if self._fit is not None:
             self._fit(len(grouped), timeout)
         sent: dict[Resource, Pending[Reply]] = {}
@@ -100,12 +104,14 @@ class CasRenewer(RenewerBase):
             pending.add_done_callback(answered)
         self._thread.run(lambda: left == 0, until)
         outcomes: dict[tuple[Resource, str], Outcome] = {}
+        states: list[tuple[Resource, StoredState]] = []
         for resource, items in grouped.items():
             pairs = zip(items, _outcomes_of(sent[resource], len(items)), strict=True)
             outcomes |= {(resource, item.ticket): outcome for item, outcome in pairs}
             state = self._steps.known(resource)
             if state is not None:
-                self._report(resource, state)
+                states.append((resource, state))
+        self._report(states)
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:

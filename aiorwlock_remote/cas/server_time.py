@@ -57,7 +57,9 @@ MIN_SLACK = 100_000
 MAX_SLACK = 5_000_000
 """Microseconds of slack: the least, and the most before drift is added."""
 SLACK_DECAY_DIVISOR = 20
-"""Each answer reduces the slack that a slow answer caused by 1/20."""
+"""An answer reduces the slack that a slow one caused by 1/20, …"""
+SLACK_DECAY_INTERVAL = 10_000
+"""… but not sooner than so many microseconds after the one that did so before it."""
 DRIFT_DIVISOR = 2_000
 """The speeds of two clocks are assumed to differ by 1/2000 at most, as under NTP."""
 
@@ -84,13 +86,25 @@ class ServerTime:
     def __init__(self, now: int, at: int) -> None:
         """Start from an answer: server time ``now``, received at local time ``at``."""
         self._lock = Lock()
-        self._last = now, at
+        # In a list: shared with what ``with_own_slack`` returned.
+        self._last = [(now, at)]
         self._slack = MIN_SLACK
+        self._decayed_at = at
+
+    def with_own_slack(self) -> ServerTime:
+        """Return the same bounds, with a slack that only its own requests change.
+
+        For requests that take longer, as many renewals do: the slack that they need
+        would decay with each quick answer to others, and all of them come late.
+        """
+        other = ServerTime(*self._last[0])
+        other._last = self._last
+        return other
 
     def bounds(self, at: int) -> Bounds:
         """Return the bounds of the server's clock at the local time ``at``."""
         with self._lock:
-            (now, since), slack = self._last, self._slack
+            (now, since), slack = self._last[0], self._slack
         # ``at`` may be earlier: another thread took in an answer meanwhile.
         passed = max(0, at - since)
         drift = passed // DRIFT_DIVISOR
@@ -102,10 +116,14 @@ class ServerTime:
         ``took``: time from the call of ``bounds`` for the request until ``at``.
         """
         with self._lock:
-            self._last = now, at
+            self._last[0] = now, at
             # Slowly: a request that takes longer than the slack is refused
             # (test_server_time.py: test_who_is_late_is_refused_and_then_waits_longer).
-            decayed = self._slack - self._slack // SLACK_DECAY_DIVISOR
+            # Answers that come together were sent together, and are one.
+            decayed = self._slack
+            if at - self._decayed_at >= SLACK_DECAY_INTERVAL:
+                self._decayed_at = at
+                decayed -= decayed // SLACK_DECAY_DIVISOR
             self._slack = min(MAX_SLACK, max(MIN_SLACK, 2 * took, decayed))
 
 

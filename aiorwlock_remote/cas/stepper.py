@@ -166,6 +166,9 @@ class CasStepper:
         self.arrivals: ArrivalNotices | None = None
         """Set if clients can be hinted to over a channel: then the holder's process
         gets a hint when another process joins the queue."""
+        self.remembers_for: int = 0
+        """Microseconds for which a resource stays in the cache after its last swap was
+        sent, however many there are: those that are renewed are not read again."""
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
@@ -230,6 +233,8 @@ class CasStepper:
             resource, oldest = next(iter(self._queues.items()))
             if oldest.busy or oldest.lost:
                 self._queues.move_to_end(resource)
+            elif oldest.sent + self.remembers_for > self._cas.clock():
+                break
             else:
                 del self._queues[resource]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -144,8 +144,13 @@ class CasLockStore(StoreBase):
                 left, to set how long each may wait.
         """
         steps = self.stepper(cas, wake_no_client, thread.later)
-        report = partial(self.event_loop.call_soon, self.saw)
+        # One call for them all: each would wake the loop.
+        report = partial(self.event_loop.call_soon, self._saw_all)
         return CasRenewer(thread, steps, self.steps.known, report, close, ready, fit)
+
+    def _saw_all(self, states: Sequence[tuple[Resource, StoredState]]) -> None:
+        for resource, state in states:
+            self.saw(resource, state)
 
     def saw(self, resource: Resource, state: StoredState) -> None:
         """Let the next step start from this state, unless a newer one is known."""

@@ -103,3 +103,17 @@ def test_many_at_once_are_forgotten_when_others_come() -> None:
     for one in others(5 * FEW, 5 * FEW):
         party.swapping.saw(one, SEEN)
     assert remembered(party.swapping, 10 * FEW) == others(9 * FEW, FEW)
+
+
+def test_what_is_renewed_is_remembered_until_its_lease_is_over() -> None:
+    row = SharedRow()
+    party = Party(row)
+    party.swapping.remembers_for = 1000
+    for _ in range(2):
+        begin(party, others(0, 5 * FEW))
+        party.cas.run()
+    assert remembered(party.swapping, 5 * FEW) == others(0, 5 * FEW)
+    row.now += 1000
+    for one in others(5 * FEW, 5 * FEW):
+        party.swapping.saw(one, SEEN)
+    assert remembered(party.swapping, 10 * FEW) == others(9 * FEW, FEW)

@@ -11,7 +11,7 @@ import pytest
 
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.postgresql.driver import PostgresqlExecutor
-from aiorwlock_remote.cas import RowLocked
+from aiorwlock_remote.cas import RowLocked, stepper
 from aiorwlock_remote.cas.driver import executor as executors
 from aiorwlock_remote.cas.driver.executor import RENEWALS_PER_COMMIT, DriverExecutor
 from aiorwlock_remote.cas.driver.store import TableStore
@@ -143,6 +143,33 @@ async def test_many_are_a_few_transactions(site: Site, sent: list[int]) -> None:
         for one, expiry in zip(batch, expiries, strict=True):
             (grant,) = (await store.look(one.resource)).record.grants
             assert grant.expires == expiry
+
+
+async def test_none_is_read_again(
+    site: Site, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: what is renewed is remembered."""
+    monkeypatch.setattr(stepper, "CACHE_SIZE", 2)
+    looks: list[Values] = []
+    look = site.executor.look
+
+    async def counted(
+        self: DriverExecutor,
+        values: Values,
+        connection: Any,  # noqa: ANN401 - the driver's
+        *before: str,
+    ) -> StoredRow:
+        looks.append(values)
+        return await look(self, values, connection, *before)
+
+    async with opened(site.url) as store:
+        batch = await held(store)
+        async with renewed(store) as renewer:
+            await renew(renewer, batch)
+            monkeypatch.setattr(site.executor, "look", counted)
+            sent.clear()
+            await renew(renewer, batch)
+    assert (sent, looks) == ([COUNT], [])
 
 
 async def test_large_records_are_fewer(

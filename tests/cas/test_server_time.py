@@ -14,6 +14,7 @@ from aiorwlock_remote.cas import stepper
 from aiorwlock_remote.cas.server_time import (
     MAX_SLACK,
     MIN_SLACK,
+    SLACK_DECAY_INTERVAL,
     Bounds,
     ServerTime,
     with_longer_leases,
@@ -178,9 +179,27 @@ def test_bounds() -> None:
     assert time.bounds(3_000_100) == Bounds(9_000_000, 800_000)
     time.update(9_000_000, 3_000_100, took=10 * MAX_SLACK)
     assert time.bounds(3_000_100).slack == MAX_SLACK
-    for _ in range(200):
+    for _ in range(200):  # answers to what was sent together: they come together
         time.update(9_000_000, 3_000_100, took=1)
+    assert time.bounds(3_000_100).slack >= MAX_SLACK * 0.95
+    for turn in range(200):
+        time.update(9_000_000, 3_000_100 + turn * SLACK_DECAY_INTERVAL, took=1)
     assert time.bounds(3_000_100).slack == MIN_SLACK
+
+
+def test_one_with_a_slack_of_its_own() -> None:
+    """It has the same bounds, of a clock that was set back as well. Quick answers to
+    others do not make its slack less.
+    """
+    time = ServerTime(now=5_000_000, at=0)
+    own = time.with_own_slack()
+    own.update(6_000_000, 1_000_000, took=400_000)
+    assert time.bounds(1_000_000) == Bounds(6_000_000, MIN_SLACK)
+    assert own.bounds(1_000_000).slack == 800_000
+    for turn in range(200):
+        time.update(2_000_000, 1_000_000 + turn * SLACK_DECAY_INTERVAL, took=1)
+    at = 1_000_000 + 199 * SLACK_DECAY_INTERVAL
+    assert own.bounds(at) == Bounds(2_000_000, 800_000)
 
 
 def test_every_lease_is_stretched() -> None:

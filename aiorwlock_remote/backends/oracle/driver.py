@@ -28,6 +28,7 @@ from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import (
     Asked,
     DriverExecutor,
+    Outcome,
     Work,
     answer_in_order,
 )
@@ -388,7 +389,7 @@ class OracleExecutor(DriverExecutor):
         what = f"{self._where}: the row in doormans is locked by another transaction"
         locked = RowLocked(what=what, nothing_done=True)
 
-        async def carry() -> list[StoredRow | Exception]:
+        async def carry() -> list[Outcome]:
             found = await self._runner.carry(work)
             return [locked if one is None else one for one in found]
 

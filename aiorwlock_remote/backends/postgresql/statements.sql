@@ -182,11 +182,17 @@ WITH asked AS (
     n_readers text, n_waits integer, n_writer varchar, n_version varchar, n_record text
   )
 ), unlocked AS MATERIALIZED (
-  SELECT a.* FROM asked AS a
-  JOIN {schema}doormans AS d USING (resource_type, resource_id, version)
-  JOIN {schema}mutex_locks AS m USING (resource_type, resource_id, ticket)
-  WHERE m.acquired_at = (a.since || '+00')::timestamptz
-  FOR NO KEY UPDATE OF d SKIP LOCKED
+  SELECT a.* FROM asked AS a CROSS JOIN LATERAL (
+    SELECT 1 FROM {schema}doormans AS d
+    WHERE d.resource_type = a.resource_type AND d.resource_id = a.resource_id
+      AND d.version = a.version
+      AND EXISTS (
+        SELECT FROM {schema}mutex_locks AS m
+        WHERE m.resource_type = a.resource_type AND m.resource_id = a.resource_id
+          AND m.ticket = a.ticket AND m.acquired_at = (a.since || '+00')::timestamptz
+      )
+    FOR NO KEY UPDATE OF d SKIP LOCKED
+  ) AS one
 ), kept AS (
   UPDATE {schema}doormans AS d
   SET active_readers = u.n_readers, has_pending_writer = u.n_waits <> 0,

@@ -6,7 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any, Literal, TypeVar
 
 from aiorwlock_remote._util.driver_loop import (
@@ -34,6 +33,7 @@ BYTES_PER_COMMIT = 250_000
 T = TypeVar("T")
 Asked = tuple[Values, Pending[StoredRow]]
 """A request's parameters, and its reply."""
+Outcome = StoredRow | Exception | None
 Work = Callable[[Any], Awaitable[T]]
 Send = Callable[[str, Sequence[Values]], list[Pending[StoredRow]]]
 MutexChange = Literal["sit", "move", "leave", "stay"]
@@ -157,22 +157,24 @@ class DriverExecutor(ABC):
     async def settle_all(
         self,
         pendings: Sequence[Pending[StoredRow]],
-        function: Callable[[], Awaitable[Iterable[StoredRow | Exception]]],
-    ) -> None:
+        function: Callable[[], Awaitable[Sequence[Outcome]]],
+    ) -> Sequence[Outcome]:
         """Await ``function()``; set the replies to its outcomes, or all to its error.
 
-        One call into the thread of the replies is enough for all of them.
+        A reply whose outcome is None is not set. Returns the outcomes. One call into
+        the thread of the replies is enough for all of them.
         """
-        found: Iterable[StoredRow | Exception]
+        outcomes: Sequence[Outcome]
         try:
-            found = await function()
+            outcomes = await function()
         except Exception as exc:  # noqa: BLE001 - handed to the callers
-            found = repeat(exc, len(pendings))
+            outcomes = (exc,) * len(pendings)
         except asyncio.CancelledError:
-            stopped = repeat(loop_stopped(), len(pendings))
-            self.driver_loop.tell(_set_results, pendings, stopped)
+            outcomes = (loop_stopped(),) * len(pendings)
+            self.driver_loop.tell(_set_results, pendings, outcomes)
             raise
-        self.driver_loop.tell(_set_results, pendings, found)
+        self.driver_loop.tell(_set_results, pendings, outcomes)
+        return outcomes
 
     async def close(self) -> None:
         """Close the connections, and stop the driver's loop if the store started it."""
@@ -186,47 +188,40 @@ class DriverExecutor(ABC):
 
         Runs in the driver's loop. ``rows`` has the parameters of each request.
         """
-        together: list[Asked] = []
-        asked: list[Asked] = []
+        renewals: list[Asked] = []
+        alone: list[Asked] = []
         for one in zip(rows, pendings, strict=True):
             only_renews = name == "swap" and _only_renews(one[0])
-            (together if only_renews else asked).append(one)
-        parts = list(_parts(together))
+            (renewals if only_renews else alone).append(one)
+
+        async def renew(part: Sequence[Asked]) -> None:
+            alone.extend(await self._renew_together(part))
+
+        parts = list(_parts(renewals))
         at_once = min(self._source.at_once, len(parts))
-        await answer_in_order(self._renew_together, parts, at_once)
+        await answer_in_order(renew, parts, at_once)
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
-        at_once = min(self._source.at_once, -(-len(asked) // share))
-        await answer_in_order(partial(self._answer, name), asked, at_once)
+        at_once = min(self._source.at_once, -(-len(alone) // share))
+        await answer_in_order(partial(self._answer, name), alone, at_once)
 
-    async def _renew_together(self, asked: Sequence[Asked]) -> None:
+    async def _renew_together(self, asked: Sequence[Asked]) -> Sequence[Asked]:
+        """Send renewals in one transaction; return those to be sent alone."""
+        if len(asked) == 1:
+            return asked
         rows, pendings = zip(*asked, strict=True)
 
-        async def work(connection: Any) -> list[StoredRow | Exception]:  # noqa: ANN401 - the driver's
-            done: Sequence[StoredRow | None] = (None,) * len(rows)
-            if len(rows) > 1:
-                try:
-                    done = await self.renew(rows, connection)
-                except Exception as exc:
-                    # What refuses one of them must not fail the others.
-                    if self.driver.is_broken(exc):
-                        raise
-            return [
-                row or await self._swapped(values, connection)
-                for values, row in zip(rows, done, strict=True)
-            ]
+        async def work(connection: Any) -> Sequence[StoredRow | None]:  # noqa: ANN401 - the driver's
+            try:
+                return await self.renew(rows, connection)
+            except Exception as exc:
+                # What refuses one of them must not fail the others.
+                if self.driver.is_broken(exc):
+                    raise
+                return (None,) * len(rows)
 
-        await self.settle_all(pendings, partial(self._runner.carry, work))
-
-    async def _swapped(self, values: Values, connection: Any) -> StoredRow | Exception:  # noqa: ANN401 - the driver's
-        try:
-            return await self.swap(values, connection)
-        except Exception as exc:
-            if self.driver.is_broken(exc):
-                raise
-            error = self.driver.map_error(exc)
-            error.__cause__ = exc
-            return error
+        found = await self.settle_all(pendings, partial(self._runner.carry, work))
+        return [one for one, row in zip(asked, found, strict=True) if row is None]
 
     async def _answer(self, name: str, asked: Asked) -> None:
         values, pending = asked
@@ -332,12 +327,12 @@ def _parts(renewals: Iterable[Asked]) -> Iterator[list[Asked]]:
 
 
 def _set_results(
-    pendings: Iterable[Pending[StoredRow]], found: Iterable[StoredRow | Exception]
+    pendings: Sequence[Pending[StoredRow]], outcomes: Sequence[Outcome]
 ) -> None:
-    for pending, one in zip(pendings, found, strict=True):
+    for pending, one in zip(pendings, outcomes, strict=True):
         if isinstance(one, Exception):
             pending.set_exception(one)
-        else:
+        elif one is not None:
             pending.set_result(one)
 
 

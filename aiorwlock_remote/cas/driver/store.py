@@ -346,7 +346,9 @@ class TableStore(CasLockStore, ABC):
     ) -> TableCas:
         send = self.executor_type(loop, source, self._driver).ask_all
         executor = BatchingExecutor(send, thread.call_soon)
-        return TableCas(executor, thread.clock, self._time, self._notified)
+        return TableCas(
+            executor, thread.clock, self._time.with_own_slack(), self._notified
+        )
 
     def shown_by(self, state: StoredState) -> int | None:
         mark: VersionMark = state.mark
