@@ -112,7 +112,8 @@ Came(r) ==
 Passes(x, policy) ==
   LET r == Found(x)
       mine == {i \in DOMAIN came : came[i].g = x.g /\ came[i].m = x.m}
-      may == x.m = "R" /\ (policy # "fair" \/ Position(r, x.g, x.m) \cap Admitted(r) # {}) IN
+      admitted == \E i \in Position(r, x.g, x.m) : r.queue[i].admitted
+      may == x.m = "R" /\ (policy # "fair" \/ admitted) IN
   /\ x.op \in {"acquire", "next"} /\ ~may
   /\ \E i \in DOMAIN came :
        /\ came[i].m = "W" /\ Waits(came[i], r) /\ ~r.queue[Number(r, came[i].g, "W")].late

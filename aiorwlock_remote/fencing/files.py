@@ -142,7 +142,7 @@ def _replace_file(path: Path, data: bytes) -> None:
     # under that name is overwritten.
     beside = path.with_name(f".{path.name}.new")
     # O_NOFOLLOW: a link laid under that name must not lead the write elsewhere.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     file = open(os.open(beside, flags, 0o666), "wb")  # noqa: PTH123, SIM115 - its flags
     try:
         with file:
@@ -179,7 +179,7 @@ class FileLockHold:
         self.entries = 0
         # A file description of its own each time: `flock` belongs to the description,
         # so threads of one process exclude each other too.
-        self._file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         _open_holds.add(self)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
