@@ -189,27 +189,27 @@ class DriverExecutor(ABC):
         Runs in the driver's loop. ``rows`` has the parameters of each request.
         """
         renewals: list[Asked] = []
-        alone: list[Asked] = []
+        others: list[list[Asked]] = []
         for one in zip(rows, pendings, strict=True):
-            only_renews = name == "swap" and _only_renews(one[0])
-            (renewals if only_renews else alone).append(one)
-
-        async def renew(part: Sequence[Asked]) -> None:
-            alone.extend(await self._renew_together(part))
-
+            if name == "swap" and _only_renews(one[0]):
+                renewals.append(one)
+            else:
+                others.append([one])
         parts = list(_parts(renewals))
-        at_once = min(self._source.at_once, len(parts))
-        await answer_in_order(renew, parts, at_once)
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
-        at_once = min(self._source.at_once, -(-len(alone) // share))
-        await answer_in_order(partial(self._answer, name), alone, at_once)
+        most = len(parts) - (-len(others) // share)
+        at_once = min(self._source.at_once, most)
+        await answer_in_order(partial(self._answer_part, name), parts + others, at_once)
 
-    async def _renew_together(self, asked: Sequence[Asked]) -> Sequence[Asked]:
+    async def _answer_part(self, name: str, part: Sequence[Asked]) -> None:
+        left = part if len(part) == 1 else await self._renew_together(part)
+        for one in left:
+            await self._answer(name, one)
+
+    async def _renew_together(self, part: Sequence[Asked]) -> Sequence[Asked]:
         """Send renewals in one transaction; return those to be sent alone."""
-        if len(asked) == 1:
-            return asked
-        rows, pendings = zip(*asked, strict=True)
+        rows, pendings = zip(*part, strict=True)
 
         async def work(connection: Any) -> Sequence[StoredRow | None]:  # noqa: ANN401 - the driver's
             try:
@@ -221,7 +221,7 @@ class DriverExecutor(ABC):
                 return (None,) * len(rows)
 
         found = await self.settle_all(pendings, partial(self._runner.carry, work))
-        return [one for one, row in zip(asked, found, strict=True) if row is None]
+        return [one for one, row in zip(part, found, strict=True) if row is None]
 
     async def _answer(self, name: str, asked: Asked) -> None:
         values, pending = asked
