@@ -83,11 +83,15 @@ class ServerTime:
     Times are microseconds; local times count from the host's boot.
     """
 
-    def __init__(self, now: int, at: int) -> None:
-        """Start from an answer: server time ``now``, received at local time ``at``."""
+    def __init__(
+        self, now: int, at: int, shared: list[tuple[int, int]] | None = None
+    ) -> None:
+        """Start from an answer: server time ``now``, received at local time ``at``.
+
+        ``shared``: the last answer of another one, see ``with_own_slack``.
+        """
         self._lock = Lock()
-        # In a list: shared with what ``with_own_slack`` returned.
-        self._last = [(now, at)]
+        self._last = [(now, at)] if shared is None else shared
         self._slack = MIN_SLACK
         self._decayed_at = at
 
@@ -97,9 +101,7 @@ class ServerTime:
         For requests that take longer, as many renewals do: the slack that they need
         would decay with each quick answer to others, and all of them come late.
         """
-        other = ServerTime(*self._last[0])
-        other._last = self._last
-        return other
+        return ServerTime(*self._last[0], self._last)
 
     def bounds(self, at: int) -> Bounds:
         """Return the bounds of the server's clock at the local time ``at``."""
