@@ -104,20 +104,19 @@ After(x, policy) ==
 \* Who waits, in the order in which they came: told by their first requests, not by the
 \* queue.  A request to acquire is granted: has its client passed an earlier writer that
 \* did not miss its window?  Admitted readers may, as may those that ask for "reader".
-Waits(p, r) == HasPlace(r, p.g, p.m)
 Came(r) ==
-  LET stay == SelectSeq(came, LAMBDA p : Waits(p, r))
+  LET stay == SelectSeq(came, LAMBDA p : HasPlace(r, p.g, p.m))
       new == SelectSeq(r.queue, LAMBDA p : \A i \in DOMAIN stay : Pair(stay[i]) # Pair(p)) IN
   stay \o [i \in DOMAIN new |-> [g |-> new[i].g, m |-> new[i].m]]
 Passes(x, policy) ==
   LET r == Found(x)
-      mine == {i \in DOMAIN came : came[i].g = x.g /\ came[i].m = x.m}
+      mine == {i \in DOMAIN came : Pair(came[i]) = Pair(x)}
       admitted == \E i \in Position(r, x.g, x.m) : r.queue[i].admitted
       may == x.m = "R" /\ (policy # "fair" \/ admitted) IN
   /\ x.op \in {"acquire", "next"} /\ ~may
   /\ \E i \in DOMAIN came :
-       /\ came[i].m = "W" /\ Waits(came[i], r) /\ ~r.queue[Number(r, came[i].g, "W")].late
-       /\ i \notin mine /\ \A j \in mine : i < j
+       /\ \A j \in mine : i < j
+       /\ \E k \in Position(r, came[i].g, "W") : came[i].m = "W" /\ ~r.queue[k].late
 \* The store serves a request.  Fences must order the grants: a write grant above
 \* every fence handed out, a read grant above every writer's and below none.
 Disordered(h) == h.f < seen.all \/ h.f <= seen.writes \/ (h.m = "W" /\ h.f <= seen.all)

@@ -82,9 +82,6 @@ class CasRenewer(RenewerBase):
         grouped: dict[Resource, list[Renewal]] = {}
         for item in batch:
             grouped.setdefault(item.resource, []).append(item)
-        # They are renewed again before the longest lease ends, if they are still held.
-        longest = max(item.lease or 0 for item in batch)
-        self._steps.remembers_for = max(longest, self._steps.remembers_for)
         if self._fit is not None:
             self._fit(len(grouped), timeout)
         sent: dict[Resource, Pending[Reply]] = {}
@@ -92,6 +89,8 @@ class CasRenewer(RenewerBase):
             state = newer_state(self._known(resource), self._steps.known(resource))
             if state is not None:
                 self._steps.saw(resource, state)
+            # It is renewed again before this lease ends, if it is still held.
+            self._steps.remember(resource, max(item.lease or 0 for item in items))
             command = Renew(tuple((item.ticket, item.lease) for item in items))
             sent[resource] = self._steps.step(resource, command)
         left = len(sent)

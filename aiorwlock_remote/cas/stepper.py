@@ -79,6 +79,8 @@ class CommandQueue:
     unsure: dict[str, int] = field(default_factory=dict[str, int])
     # When the last swap was sent, by ``CasStore.clock``.
     sent: int = 0
+    # Until when it stays in the cache, by ``CasStore.clock``.
+    kept_until: int = 0
     # ``seen`` was read after the first command was begun.
     fresh: bool = False
     # The answer of one of the first command's swaps was lost.
@@ -166,9 +168,6 @@ class CasStepper:
         self.arrivals: ArrivalNotices | None = None
         """Set if clients can be hinted to over a channel: then the holder's process
         gets a hint when another process joins the queue."""
-        self.remembers_for: int = 0
-        """Microseconds for which a resource stays in the cache after its last swap was
-        sent, however many there are: those that are renewed are not read again."""
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
@@ -196,6 +195,10 @@ class CasStepper:
         """Return the state seen last, or None. Callable in any thread. No I/O."""
         queue = self._queues.get(resource)
         return None if queue is None else queue.seen
+
+    def remember(self, resource: Resource, micros: int) -> None:
+        """Keep the resource in the cache for so long, however many there are."""
+        self._queue(resource).kept_until = self._cas.clock() + micros
 
     def unanswered(self) -> list[Resource]:
         """Return the resources for which a command has no reply yet."""
@@ -231,10 +234,9 @@ class CasStepper:
         # test_many_at_once_are_forgotten_when_others_come).
         for _ in range(min(2, len(self._queues) + 1 - CACHE_SIZE)):
             resource, oldest = next(iter(self._queues.items()))
-            if oldest.busy or oldest.lost:
+            kept = oldest.kept_until > self._cas.clock()
+            if oldest.busy or oldest.lost or kept:
                 self._queues.move_to_end(resource)
-            elif oldest.sent + self.remembers_for > self._cas.clock():
-                break
             else:
                 del self._queues[resource]
 

@@ -108,7 +108,8 @@ def test_many_at_once_are_forgotten_when_others_come() -> None:
 def test_what_is_renewed_is_remembered_until_its_lease_is_over() -> None:
     row = SharedRow()
     party = Party(row)
-    party.swapping.remembers_for = 1000
+    for one in others(0, 5 * FEW):
+        party.swapping.remember(one, 1000)
     for _ in range(2):
         begin(party, others(0, 5 * FEW))
         party.cas.run()
@@ -116,4 +117,17 @@ def test_what_is_renewed_is_remembered_until_its_lease_is_over() -> None:
     row.now += 1000
     for one in others(5 * FEW, 5 * FEW):
         party.swapping.saw(one, SEEN)
+    assert remembered(party.swapping, 10 * FEW) == others(9 * FEW, FEW)
+
+
+def test_a_long_lease_keeps_no_other_resource() -> None:
+    row = SharedRow()
+    party = Party(row)
+    for one, micros in ((ORDER, 10**9), *((one, 1000) for one in others(0, 5 * FEW))):
+        party.swapping.remember(one, micros)
+        party.swapping.saw(one, SEEN)
+    row.now += 1000
+    for one in others(5 * FEW, 5 * FEW):
+        party.swapping.saw(one, SEEN)
+    assert party.swapping.known(ORDER) == SEEN
     assert remembered(party.swapping, 10 * FEW) == others(9 * FEW, FEW)

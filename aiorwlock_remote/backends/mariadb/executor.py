@@ -122,11 +122,7 @@ class MariadbExecutor(DriverExecutor):
     ) -> Sequence[StoredRow | None]:
         tables, dialect = self.driver.options.tables, self.driver.dialect
         text, indexes = renewal_statements(rows, tables, dialect)
-        try:
-            results = await send(connection, text)
-        except Error as exc:
-            await roll_back(connection, exc)
-            raise
+        results = await run(connection, text)
         changes = [results[index] for index in indexes]
         return [
             StoredRow(done=True, now=change.last_id) if change.changed else None

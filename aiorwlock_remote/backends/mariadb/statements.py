@@ -71,7 +71,7 @@ def step_statements(
 def renewal_statements(
     rows: Sequence[Mapping[str, object]], tables: str, dialect: ServerDialect
 ) -> tuple[str, Sequence[int]]:
-    """Return the SQL of many swaps that only renew: one transaction, one request.
+    """Return the SQL of many swaps that only renew: a transaction, without its COMMIT.
 
     It fails if another transaction has locked one of the rows. Also returns, for each
     swap, the index of the statement that changes its doormans row.
@@ -80,7 +80,7 @@ def renewal_statements(
     text, size = ";".join(changes), len(changes)
     many = (text % _literals(values) for values in rows)
     indexes = range(size, size * (len(rows) + 1), size)
-    return ";".join(("START TRANSACTION", *many, COMMIT)), indexes
+    return ";".join(("START TRANSACTION", *many)), indexes
 
 
 @lru_cache(maxsize=64)
