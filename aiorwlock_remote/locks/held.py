@@ -158,7 +158,7 @@ class BaseHeld:
             return
         # Before the warning: recording it would make this object live again.
         rest = self._abandon()
-        if state.lease.state is HELD:
+        if state.lease.state is HELD and not state.wrapped:
             what = f"{self!r} was dropped without release; {rest}"
             warn(what, ResourceWarning, source=self)
 

@@ -348,6 +348,9 @@ class HeldState:
             user's ``Held`` (``face``: a weak reference).
         shared: the grant was adopted with a shared ticket, so that the process which
             made the ticket holds it as well.
+        wrapped: a synchronous grant has the ``Held``, and warns if it is dropped. Both
+            may be garbage of one cycle, whose destructors come in any order
+            (test_a_grant_in_garbage_is_told_of_once).
     """
 
     def __init__(
@@ -367,6 +370,7 @@ class HeldState:
         self.owned_by_task = owned_by_task
         self.face: weakref.ref[object] | None = None
         self.shared: bool = False
+        self.wrapped: bool = False
         # Those that a loss cancels, and that of ``enter``, which ``exit`` leaves.
         self._bodies: list[anyio.CancelScope] = []
         self._scope: anyio.CancelScope | None = None

@@ -324,7 +324,7 @@ class Occupied:
         self._thing = thing
         self._who = who
         self._deadline = using_deadline(store, sent_at)
-        self._released = self._release_tried = False
+        self._wrapped = self._released = self._release_tried = False
         self._inside = SingleEntry("Occupied")
         self._pid = os.getpid()
 
@@ -432,8 +432,10 @@ class Occupied:
         return LockLost(reason=reason, resource=self._thing, mode="use")
 
     def __del__(self) -> None:
-        # No warning after a release that failed: its error was raised.
-        if not getattr(self, "_release_tried", True) and os.getpid() == self._pid:
+        # No warning after a release that failed: its error was raised. An ``Occupied``
+        # of the synchronous API warns for itself.
+        told = getattr(self, "_release_tried", True) or self._wrapped
+        if not told and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
             )
@@ -456,6 +458,11 @@ def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
 def is_in_use(occupied: Occupied) -> bool:
     """Return whether ``release`` was not called yet; no I/O."""
     return not occupied._release_tried  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+def wrap(occupied: Occupied) -> None:
+    """Let the destructor of a synchronous ``Occupied`` warn in its place."""
+    occupied._wrapped = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 async def release_at_exit(occupied: Occupied, *, quietly: bool) -> None:

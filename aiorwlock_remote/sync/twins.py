@@ -41,6 +41,7 @@ from aiorwlock_remote.recipes.moving import leave as leave_moving
 from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
 from aiorwlock_remote.recipes.occupancy import is_in_use
 from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
+from aiorwlock_remote.recipes.occupancy import wrap as wrap_occupied
 from aiorwlock_remote.recipes.outage import MAX_CONNECT_PAUSE, may_pass
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import LeaseState
@@ -553,6 +554,10 @@ async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
 class GrantTwin(SyncGrant[H]):
     """Base of ``BaseHeld`` and ``HeldTwin``: grants that have a ``HeldState``."""
 
+    def __init__(self, loop: Background, twin: H) -> None:
+        super().__init__(loop, twin)
+        state_of(twin).wrapped = True
+
     def guard(self, function: Callable[[], T]) -> T:
         """Call ``function()`` and return its result, unless the grant was lost.
 
@@ -605,6 +610,7 @@ class MovingHeldTwin(SyncGrant[AsyncMovingHeld]):
     def __init__(self, loop: Background, twin: AsyncMovingHeld) -> None:
         super().__init__(loop, twin)
         for grant in grants_of(twin):
+            state_of(grant).wrapped = True
             _shown_as[grant] = weakref.ref(self)
 
     def guard(self, function: Callable[[], T]) -> T:
@@ -633,6 +639,10 @@ class MovingHeldTwin(SyncGrant[AsyncMovingHeld]):
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):
     """Base of ``Occupied``."""
+
+    def __init__(self, loop: Background, twin: AsyncOccupied) -> None:
+        super().__init__(loop, twin)
+        wrap_occupied(twin)
 
     @staticmethod
     async def _leave(twin: AsyncOccupied, *, quietly: bool) -> None:

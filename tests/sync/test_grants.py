@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -22,6 +23,7 @@ from aiorwlock_remote.sync import (
     LockLost,
     Locks,
     LockTimeout,
+    MovingLock,
     NotOwner,
     WouldDeadlock,
     connect,
@@ -133,6 +135,40 @@ def test_garbage_is_closed(url: str) -> None:
     cycle.append(cycle)
     del cycle
     gc.collect()
+
+
+@pytest.mark.parametrize("kind", ["mutex", "moving", "occupancy"])
+def test_a_grant_in_garbage_is_told_of_once(
+    redis_server: RedisServer, kind: str
+) -> None:
+    """By its own destructor, though the collector calls that of its twin before."""
+    with (
+        connect(f"{redis_server.url}?prefix={kind}") as locks,
+        connect(f"memory://{uuid4().hex}") as others,
+    ):
+        mutex = locks.mutex("order", 1)
+        attempts: dict[str, Callable[[], Any]] = {
+            "mutex": mutex.try_acquire,
+            "moving": MovingLock(mutex, others.mutex("order", 1)).try_acquire,
+            "occupancy": lambda: locks.occupancy().try_occupy(("book", 43), 1),
+        }
+        grants: list[Any] = []
+
+        def is_granted() -> bool:
+            grants.append(attempts[kind]())
+            return grants[-1] is not None
+
+        assert is_granted()
+        cycle: list[object] = [grants.pop()]
+        cycle.append(cycle)
+        gc.collect()
+        with pytest.warns(ResourceWarning) as told:
+            del cycle
+            gc.collect()
+        assert len(told) == 1
+        assert str(told[0].message).endswith("; it is given back")
+        until(is_granted, "given back")
+        grants[-1].release()
 
 
 def test_an_upgraded_grant_that_is_ignored_is_kept(locks: Locks) -> None:
