@@ -181,6 +181,30 @@ def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
     assert lease.renew_due == clock.now()
 
 
+def test_a_renewal_in_the_way_of_a_release_is_no_failure() -> None:
+    """The store refuses it, as the release has locked the row; nothing is repeated."""
+    clock = StandingClock()
+    told: list[tuple[str, int, Exception | None]] = []
+
+    class Locked(Server):
+        def renew(
+            self, batch: Sequence[Renewal], timeout: float
+        ) -> Sequence[Grant | NotHeld | Exception]:
+            super().renew(batch, timeout)
+            return [BackendUnavailable(what="locked")] * len(batch)
+
+    server = Locked()
+    renewing = RenewalWorker(lambda: server, clock, lambda _: None)
+    renewing.on_renewals = lambda *each: told.append(each)
+    released, held = (leased(LeaseTerms(6.0), clock) for _ in range(2))
+    server.meanwhile = lambda: released.end(LeaseState.RELEASED)
+    renewing.renew([released, held])
+    server.renewed()
+    renewing.close()
+    assert renewing.failed == 1
+    assert [each[:2] for each in told] == [("failed", 1)]
+
+
 def test_one_error_of_many_renewals_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -240,9 +240,14 @@ async def test_a_server_that_is_loading(start_redis: StartRedis) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run_sync, server.ask, "DEBUG", "RELOAD")
             await run_sync(until, partial(loading, server), "it answers LOADING")
-            with pytest.raises(LockTimeout) as caught:
+            # It answers only between two keys, which may be before or after that time.
+            with pytest.raises((LockTimeout, BackendUnavailable)) as caught:
                 await locks.mutex("new", 1).acquire(timeout=0.01)
-            assert caught.value.unanswered
+            error = caught.value
+            if isinstance(error, LockTimeout):
+                assert error.unanswered
+            else:
+                assert "LOADING" in str(error)
             await run_sync(server.ask, "CONFIG", "SET", "key-load-delay", "0")
             async with locks.mutex("new", 1).acquire(timeout=30):
                 pass
