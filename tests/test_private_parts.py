@@ -39,6 +39,7 @@ OWN = {
     "_session",
     "_state",
     "_twin",
+    "_wrapped",
 }
 """Names of this package that one object uses of another one, of the same module."""
 
