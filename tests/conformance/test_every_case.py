@@ -38,9 +38,11 @@ from aiorwlock_remote.testing.conformance.cases.permits import (
 )
 from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
 from aiorwlock_remote.testing.conformance.cases.published import (
+    ForeignHistoryCases,
     PublishedCallsCases,
     SeatCases,
 )
+from aiorwlock_remote.testing.conformance.cases.pushed import ForeignPushedCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases
 from aiorwlock_remote.testing.conformance.suite import ALL_CASES
 from tests.conformance import broken, test_controls
@@ -195,6 +197,13 @@ CONTROLS: dict[type[Cases], dict[str, Planted]] = {
         "test_a_foreign_seat_is_shown": broken.HidesForeigners,
         "test_a_foreign_seat_is_broken_by_its_value": broken.BreaksAnySeat,
         "test_foreign_names": broken.HidesForeigners,
+    },
+    ForeignHistoryCases: {
+        "test_another_program_between_any_two_steps": broken.RestoresSeats,
+        "test_a_thief_before_a_hand_over": broken.RestoresSeats,
+    },
+    ForeignPushedCases: {
+        "test_a_thief_before_the_confirmation": broken.RestoresSeats,
     },
     AdminCases: {
         "test_info": client.reasons_are_hidden,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from math import floor
+from random import Random
 
 import anyio
 import pytest
 
-from aiorwlock_remote import LockLost, Locks, LockTimeout, NotOwner
+from aiorwlock_remote import Held, LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.actors import TaskActor
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
+from aiorwlock_remote.testing.conformance.harness import MODES, ForeignClient, lock_of
 
 KINDS = ("mutex", "readers", "writer")
 
@@ -397,3 +400,123 @@ class SeatCases(Cases):
             assert await self.locks.mutex("foobar", str(number)).locked()
         listed = {d.resource_id async for d in self.locks.list("foobar")}
         assert listed == {"0", "1", "-1", str(2**31 - 1), str(-(2**31))}
+
+
+STEPS, SEED = 50, 7
+OURS = "acquire", "acquire", "acquire", "release", "release", "extend", "downgrade"
+ANOTHERS = "take", "put", "wipe", "free"
+
+
+@dataclass
+class _Story:
+    """Random steps of two clients and of another program, each judged at once."""
+
+    clients: tuple[Locks, Locks]
+    other: ForeignClient
+    chance: Random
+    modes: tuple[str, ...]
+    record: str | None = None
+    """What the other program has written, and has neither deleted nor overwritten."""
+    grants: dict[Locks, Held] = field(default_factory=dict[Locks, Held])
+    whole: set[Locks] = field(default_factory=set[Locks])
+    """The clients whose grant no other program has ended."""
+
+    async def step(self, action: str) -> None:
+        await getattr(self, f"_{action}")(self.chance.choice(self.clients))
+        found = self.other.read(NAME)
+        if self.record is not None:
+            assert found == self.record, f"{action} changed another program's record"
+        elif self.whole:
+            assert found is not None, f"{action} deleted the record of a grant"
+
+    async def end(self) -> None:
+        await self.step("wipe")
+        for locks in self.clients:
+            await self._release(locks)
+
+    async def _acquire(self, locks: Locks) -> None:
+        if locks in self.grants:
+            return
+        mode = self.chance.choice(self.modes)
+        held = await lock_of(locks, mode, NAME).try_acquire(on_lost="flag")
+        if held is not None:
+            assert self.record is None, "granted beside another program"
+            self.grants[locks] = held
+            self.whole.add(locks)
+
+    async def _release(self, locks: Locks) -> None:
+        if locks in self.grants:
+            whole, held = locks in self.whole, self.grants.pop(locks)
+            self.whole.discard(locks)
+            assert await held.release() == whole
+
+    async def _extend(self, locks: Locks) -> None:
+        if locks in self.grants:
+            await self._told(locks, self.grants[locks].extend())
+
+    async def _downgrade(self, locks: Locks) -> None:
+        if locks in self.grants and self.grants[locks].mode == "write":
+            moved = await self._told(locks, self.grants[locks].downgrade())
+            if moved is not None:
+                self.grants[locks] = moved
+
+    async def _told(self, locks: Locks, call: Awaitable[Held | None]) -> Held | None:
+        try:
+            result = await call
+        except LockLost:
+            assert locks not in self.whole
+            del self.grants[locks]
+            return None
+        assert locks in self.whole, "it holds what another program has ended"
+        return result
+
+    async def _take(self, _: Locks) -> None:
+        if self.other.take(NAME, "foreign"):
+            assert not self.whole, "taken beside a grant"
+            self.record = "foreign"
+
+    async def _free(self, _: Locks) -> None:
+        if self.record is not None:
+            assert self.other.free(NAME, self.record)
+            self.record = None
+
+    async def _put(self, _: Locks) -> None:
+        self.other.put(NAME, "thief")
+        self.record = "thief"
+        self.whole.clear()
+
+    async def _wipe(self, _: Locks) -> None:
+        self.other.wipe(NAME)
+        self.record = None
+        self.whole.clear()
+
+
+class ForeignHistoryCases(Cases):
+    """Another program writes and deletes the mutex record between any two steps."""
+
+    foreign = True
+
+    @pytest.mark.parametrize("modes", [("mutex",), ("reader",), MODES], ids="-".join)
+    async def test_another_program_between_any_two_steps(
+        self, modes: tuple[str, ...]
+    ) -> None:
+        """Its record stays until it deletes it, and keeps everybody out meanwhile."""
+        chance, clients = Random(SEED), (self.locks, self.others)
+        story = _Story(clients, self.store.foreigner, chance, modes)
+        for _ in range(STEPS):
+            await story.step(chance.choice(OURS + ANOTHERS))
+        await story.end()
+        await self.take_at_once(self.locks.mutex(*NAME))
+
+    @pytest.mark.parametrize("waiter", ["same process", "another process"])
+    async def test_a_thief_before_a_hand_over(self, waiter: str) -> None:
+        """The release hands nothing over that another program has taken."""
+        first = await self.actors.enters(self.locks.mutex(*NAME, on_lost="flag"))
+        locks = self.locks if waiter == "same process" else self.others
+        second = await self.actors.queues(locks.mutex(*NAME))
+        self.store.foreigner.put(NAME, "thief")
+        await first.leave()
+        assert await self.locks.mutex(*NAME).locked()
+        assert second.waits
+        assert self.store.foreigner.free(NAME, "thief")
+        await second.inside()

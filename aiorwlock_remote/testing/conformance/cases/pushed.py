@@ -259,3 +259,30 @@ class PushedCases(ListeningCases):
             await second.gone()
             await self.actors.nothing_left(self.others.mutex("order", 1))
             await self.take_at_once(self.others.mutex("order", 1))
+
+
+class ForeignPushedCases(ListeningCases):
+    """Another program writes the mutex record before a pushed grant is confirmed."""
+
+    foreign = True
+
+    async def test_a_thief_before_the_confirmation(self) -> None:
+        """The holder, who entered by the message, is told; the record stays."""
+        name = "order", 1
+        async with self._client() as (locks, link, messages):
+            first = await self.actors.enters(self.others.mutex(*name))
+            second = await self.actors.queues(locks.mutex(*name))
+            messages.keep()
+            await first.leave()
+            message = await self._first_of(messages)
+            self.store.foreigner.put(name, "thief")
+            link.hold_back = True
+            messages.tell(message)
+            await second.inside()
+            link.let_through()
+            error = await second.gone()
+            assert isinstance(error, LockLost)
+            assert error.reason == "stolen"
+            assert await self.others.mutex(*name).try_acquire() is None
+            assert self.store.foreigner.free(name, "thief")
+            await self.take_at_once(self.others.mutex(*name))
