@@ -96,6 +96,7 @@ EVERYWHERE = {
     "Declared",
     "Fairness",
     "Fence",
+    "ForeignHistory",
     "History",
     "Lease",
     "Loss",
@@ -112,12 +113,13 @@ EVERYWHERE = {
     "Waiting",
     "Waking",
 }
+PUSHED = {"ForeignPushed", "Pushed"}
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **{
         suite: {"BadInput", "Client", "ClientPushed", "Multi"}
         for suite in (Client, ClientOfServer)
     },
-    Memory: EVERYWHERE | {"Pushed"},
+    Memory: EVERYWHERE | PUSHED,
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
@@ -127,23 +129,24 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
-    Postgresql: EVERYWHERE | {"Process", "Pushed"},
+    Postgresql: EVERYWHERE | {"Process"} | PUSHED,
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
     **dict.fromkeys(
         (HintedCassandra, HintedOracle, CutCassandra, CutOracle),
         EVERYWHERE | {"Process"},
     ),
-    **dict.fromkeys((HintedMariadb, CutMariadb), EVERYWHERE | {"Process", "Pushed"}),
-    PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
+    **dict.fromkeys((HintedMariadb, CutMariadb), EVERYWHERE | {"Process"} | PUSHED),
+    PooledPostgresql: EVERYWHERE | {"Process"} | PUSHED,
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
-    Redis: EVERYWHERE | {"Process", "Pushed"},
-    RedisClient: EVERYWHERE | {"Process", "Pushed"},
-    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
-    RedisRights: EVERYWHERE | {"Process", "Pushed"},
-    RedisTls: EVERYWHERE | {"Process", "Pushed"},
-    RedisPairs: EVERYWHERE - {"LostPermits", "Seat", "Semaphore"} | {"Pushed"},
-    Sentinel: EVERYWHERE | {"Process", "Pushed"},
+    Redis: EVERYWHERE | {"Process"} | PUSHED,
+    RedisClient: EVERYWHERE | {"Process"} | PUSHED,
+    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"} | PUSHED,
+    RedisRights: EVERYWHERE | {"Process"} | PUSHED,
+    RedisTls: EVERYWHERE | {"Process"} | PUSHED,
+    RedisPairs: EVERYWHERE - {"ForeignHistory", "LostPermits", "Seat", "Semaphore"}
+    | {"Pushed"},
+    Sentinel: EVERYWHERE | {"Process"} | PUSHED,
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on all of these loops.
@@ -220,7 +223,7 @@ def test_a_backend_that_can_do_little_runs_less() -> None:
     class Suite(ConformanceSuite):
         harness = Modest()
 
-    left_out = {"BlockedLoop", "LostPermits", "Seat", "Waking"}
+    left_out = {"BlockedLoop", "ForeignHistory", "LostPermits", "Seat", "Waking"}
     assert set(classes(Suite)) == EVERYWHERE - left_out
 
 

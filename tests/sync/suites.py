@@ -12,6 +12,7 @@ NOT_OURS = {
     "TestCrowd": "hundreds of tasks would be hundreds of threads",
     "TestDeclared": "opens the store itself",
     "TestClientPushed": "as TestPushed",
+    "TestForeignPushed": "as TestPushed",
     "TestPushed": "holds the store's messages back, in the loop of the test",
 }
 #: Cases whose subject is the event loop of the caller.
