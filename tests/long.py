@@ -168,7 +168,7 @@ LONG: dict[str, dict[str, tuple[str, ...]]] = {
             "test_quick_measures_ours_in_every_other_scenario",
         ),
         "benchmarks/test_sql.py": (
-            "test_a_waiter_on_mariadb_is_told_over_redis",
+            "test_a_waiter_on_mariadb_is_notified_over_redis",
             "test_quick_measures_every_peer",
         ),
     },

@@ -115,7 +115,7 @@ SWAPS = {
     "OR": "AND",
 }
 OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-_TOLD = re.compile(r"(log_event|log|_note|warn|warnings)\b")
+_LOGGED = re.compile(r"(log_event|log|_note|warn|warnings)\b")
 _SQL = re.compile(r"\b(SELECT|UPDATE|INSERT|DELETE|WHERE|SET|VALUES)\b")
 _SQL_WORDS = re.compile(
     r"(?<![<>!=|])(<=|>=|<>|<|>|\bAND\b|\bOR\b|(?<= )\+(?= ))(?![=>])"
@@ -267,7 +267,7 @@ def _judged(tree: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.Assert | ast.Import | ast.ImportFrom):
             continue
         if isinstance(node, ast.Expr) and (
-            isinstance(node.value, ast.Constant) or _TOLD.match(ast.unparse(node))
+            isinstance(node.value, ast.Constant) or _LOGGED.match(ast.unparse(node))
         ):
             continue
         if isinstance(node, ast.If) and "log.isEnabledFor" in ast.unparse(node.test):

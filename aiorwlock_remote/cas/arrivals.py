@@ -32,7 +32,7 @@ class ArrivalNotices:
         Called when a step changes the mutex record. ``pushed_to``: the client that the
         step pushed a grant to, which listens; None: this one. The former holder's
         client id is always removed
-        (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
+        (test_arrivals.py: test_a_holder_that_cannot_be_notified_removes_the_last_one).
         """
         client_id = self._client_id if self.hears and record.grants else None
         if pushed_to is not None:

@@ -132,7 +132,7 @@ class CasStepper:
       the calls (test_stepper.py: test_commands_for_one_resource_keep_their_order).
     * A reply that changes nothing is never computed from a remembered state, which
       other clients may have changed: the state is loaded first (test_stepper.py:
-      test_a_refused_step_goes_on_from_what_it_was_told).
+      test_a_refused_step_goes_on_from_the_state_in_the_reply).
     * A swap whose answer was lost may be carried out at any later time, as long as its
       start version is stored. Before any further command is answered, the stepper has
       seen that this version is gone, or has swapped it away (test_stepper.py:
@@ -148,7 +148,7 @@ class CasStepper:
       would be "not held" (test_stepper.py:
       test_a_release_that_may_be_done_is_not_repeated).
     * An unexpected exception fails one command, and the next command is begun
-      (test_stepper.py: test_a_defect_is_told_and_the_next_one_has_its_turn).
+      (test_stepper.py: test_a_defect_is_raised_and_the_next_one_has_its_turn).
     """
 
     def __init__(

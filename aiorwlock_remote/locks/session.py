@@ -350,7 +350,7 @@ class HeldState:
             made the ticket holds it as well.
         wrapped: a synchronous grant has the ``Held``, and warns if it is dropped. Both
             may be garbage of one cycle, whose destructors come in any order
-            (test_a_grant_in_garbage_is_told_of_once).
+            (test_a_grant_in_garbage_warns_once).
     """
 
     def __init__(

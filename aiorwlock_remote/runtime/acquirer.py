@@ -87,7 +87,7 @@ class LockAcquirer:
                     lease = await self._wait(request, until)
             except LockTimeout as exc:
                 # If the obstacle went away and another holder came, the holder is the
-                # reason (test_a_holder_that_came_meanwhile_is_told).
+                # reason (test_a_holder_that_came_meanwhile_is_named).
                 if obstacle is None or exc.holders:
                     raise
                 raise obstacle from None

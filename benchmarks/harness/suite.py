@@ -247,7 +247,7 @@ class Run(Generic[S]):
             measured = scenario.measure(round_)
         except (AssertionError, OSError, RuntimeError, ValueError) as exc:
             # One peer that breaks must not cost the figures of all others
-            # (test_what_breaks_is_told_and_the_others_go_on).
+            # (test_a_failure_is_reported_and_the_others_go_on).
             self.failed.append(Failure(scenario.name, peer, loop, str(exc)))
             return []
         return [

@@ -328,11 +328,11 @@ def test_the_estimate_follows_the_speed_of_the_run(
     for number in range(21):
         progress.begins("hand-over", number, redis.OURS, "asyncio")
         now += 2 * usual  # a slow machine
-    told = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr().err.splitlines()
     rest = 10 * usual + 10 * round_seconds("redis", "waiters")
     seconds = 2 * (rest + 5 * round_seconds("sql", "alone")) + START_SECONDS["sql"]
     minutes = f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-    assert told[-1] == (
+    assert printed[-1] == (
         f"{int(now - 2 * usual) // 60}:{int(now - 2 * usual) % 60:02} min,"
         f" about {minutes} min left: 21 of 45, redis/hand-over 20, {redis.OURS}"
     )

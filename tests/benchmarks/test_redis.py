@@ -71,9 +71,9 @@ def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> N
     if any(note.startswith(RUEIDIS) for note in result["notes"]):
         wanted = {entrant for entrant in wanted if RUEIDIS not in entrant}
     assert {(s.peer, s.loop) for s in measured} == wanted
-    told = [bar for bar in result["bars"] if bar["holds"] is not None]
-    assert {bar["scenario"] for bar in told} == {name}
-    assert len(told) == sum(bar.scenario == name for bar in BARS) > 0
+    judged = [bar for bar in result["bars"] if bar["holds"] is not None]
+    assert {bar["scenario"] for bar in judged} == {name}
+    assert len(judged) == sum(bar.scenario == name for bar in BARS) > 0
     if name == "one-key":
         figures = Figures(measured)
         # One BLPOP and one LPUSH; a few are cut off at the edges of the window.
@@ -113,7 +113,7 @@ def test_a_program_that_cannot_be_built_is_left_out_with_the_reason(
     assert notes == ["rueidislock is left out: go failed (no module there)."]
 
 
-def test_what_breaks_is_told_and_the_others_go_on(
+def test_a_failure_is_reported_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure(round_: Round[Server]) -> Measured:

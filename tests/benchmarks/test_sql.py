@@ -82,7 +82,7 @@ def test_a_hand_over_is_judged_by_its_middle() -> None:
     assert verdict(what, floor, samples(*of, OURS, 1.4, 1.4, 0.1)).holds is False
 
 
-def test_mariadb_is_judged_where_its_waiters_are_told() -> None:
+def test_mariadb_is_judged_where_its_waiters_are_notified() -> None:
     of, what = ("hand-over", HAND_OVER), "hand-over: MariaDB, woken over Redis: p50"
     polls = samples(*of, MARIADB_OURS, 16.0)
     assert verdict(what, polls).holds is None
@@ -90,7 +90,7 @@ def test_mariadb_is_judged_where_its_waiters_are_told() -> None:
 
 
 @pytest.mark.slow
-def test_a_waiter_on_mariadb_is_told_over_redis(tmp_path: Path) -> None:
+def test_a_waiter_on_mariadb_is_notified_over_redis(tmp_path: Path) -> None:
     words = [*of_scenarios("hand-over"), "--peer", MARIADB_WOKEN]
     _, measured = quick("sql", tmp_path, *words)
     assert len(Figures(measured).values("hand-over", HAND_OVER, MARIADB_WOKEN)) == 5

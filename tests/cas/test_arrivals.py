@@ -26,7 +26,7 @@ def test_a_holder_leaves_its_arrival_channel_and_takes_it_along() -> None:
     assert left.extra == entered.extra[:1] == HELD.extra
 
 
-def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
+def test_a_holder_that_cannot_be_notified_removes_the_last_one() -> None:
     """A client whose grant was broken must not be notified for ever."""
     ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
     ours.hears = True

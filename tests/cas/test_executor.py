@@ -100,7 +100,7 @@ async def test_a_request_leaves_before_its_caller_goes_on() -> None:
     assert asyncio.current_task() not in executor.tasks
 
 
-async def test_what_cannot_be_asked_is_told_at_once() -> None:
+async def test_what_cannot_be_sent_fails_at_once() -> None:
     executor = FakeExecutor()
     await executor.ask("swap", {"n": 1})
     assert executor.ask("look", {}).error is GONE

@@ -127,7 +127,7 @@ async def test_who_is_not_let_in_gets_what_comes_free() -> None:
     assert await waiting[1] == 2
 
 
-async def test_when_none_is_left_all_are_told_why() -> None:
+async def test_when_none_is_left_all_get_the_reason() -> None:
     dialler = Dialler()
     dialler.let.set()
     own = lines(dialler, most=3)

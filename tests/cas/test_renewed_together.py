@@ -146,7 +146,7 @@ async def test_many_are_a_few_transactions(site: Site, sent: list[int]) -> None:
                 expiries = [grant.expires or 0 for grant in grants]
                 assert len(expiries) == many
                 assert min(expiries) > latest
-        # The store has what was told.
+        # The store has what was answered.
         for one, expiry in zip(batch, expiries, strict=True):
             (grant,) = (await store.look(one.resource)).record.grants
             assert grant.expires == expiry

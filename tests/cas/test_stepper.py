@@ -64,7 +64,7 @@ def test_uncontended_each_step_is_one_request() -> None:
         assert row.state == NOTHING
 
 
-def test_a_refused_step_goes_on_from_what_it_was_told() -> None:
+def test_a_refused_step_goes_on_from_the_state_in_the_reply() -> None:
     row = SharedRow()
     one, two = Party(row), Party(row)
     one.do(write("t1"))
@@ -167,7 +167,7 @@ def test_an_illegal_command_is_reported_after_a_read() -> None:
 
 
 @pytest.mark.parametrize("where", ["times", "swap"])
-def test_a_defect_is_told_and_the_next_one_has_its_turn(
+def test_a_defect_is_raised_and_the_next_one_has_its_turn(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = SharedRow()

@@ -185,7 +185,7 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         broken.LeavesItsSeat,
         (
             SeatCases,
-            "test_our_ticket_goes_when_its_holder_is_told",
+            "test_our_ticket_goes_when_its_holder_learns_of_it",
             {"action": "downgrade"},
         ),
     ),
@@ -254,7 +254,7 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         broken.KeepsGrants,
         (SemaphoreCases, "test_cancelled_at_the_moment_of_a_release", {}),
     ),
-    (broken.NoRenewal, (SemaphoreCases, "test_a_broken_holder_is_told", {})),
+    (broken.NoRenewal, (SemaphoreCases, "test_a_broken_holder_learns_of_it", {})),
     (broken.NoFence, (SemaphoreCases, "test_each_permit_has_its_own_fence", {})),
     (broken.AdoptersQueue, (SemaphoreCases, "test_passed_on", {})),
     (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.examples.fix_site import EXAMPLES
 
-TOLD = """\
+OUTPUT = """\
 writer, without fences
   writer: told at the next look: expired
   writer: wrote
@@ -41,6 +41,6 @@ def test_paused() -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == TOLD
+    assert ran.stdout == OUTPUT
     page = (EXAMPLES.parent / "docs" / "howto" / "fences.md").read_text("utf-8")
-    assert TOLD.partition("reader,")[0] in page
+    assert OUTPUT.partition("reader,")[0] in page

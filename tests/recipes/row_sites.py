@@ -102,6 +102,6 @@ async def attended(plain: PlainRows, number: int = 1) -> bool:
 
 
 def never_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a row and is not told waits for ever."""
+    """A task that waits for a row and is not notified waits for ever."""
     monkeypatch.setattr(acquirer, "MAX_POLL_INTERVAL", NEVER)
     monkeypatch.setattr(acquirer, "back_off", lambda *_, **__: NEVER)

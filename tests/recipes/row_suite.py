@@ -83,7 +83,7 @@ class RowLockBasics:
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_unlocked_by_another(self, site: RowSite, mode: str) -> None:
-        """Whose lock it was cannot be told; but that it is gone can."""
+        """Nobody knows whose lock it was; but that it is gone is known."""
         async with opened(site) as lock_of:
             with pytest.raises(LockLost) as caught:
                 async with ask(lock_of(1), mode)():
@@ -110,7 +110,7 @@ class RowLockBasics:
             assert "lock_mark" in lower
             with pytest.raises(ConfigurationError, match="no such row"):
                 await lock_of(99).read()
-            # It is enough to do as one was told.
+            # To follow the hint is enough.
             for statement in caught.value.hint.split("; "):
                 site.plain.run(statement)
             async with lock_of(1, "bare").write():
@@ -156,7 +156,7 @@ class RowLockSuite(RowLockBasics):
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("timeout", [0, 0.05])
-    async def test_who_is_refused_is_told(
+    async def test_a_refused_task_gets_the_reason(
         self, site: RowSite, mode: str, timeout: float
     ) -> None:
         """By which mark and which reason."""

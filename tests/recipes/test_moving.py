@@ -370,7 +370,7 @@ async def test_fences_are_those_of_the_store_that_was_chosen(move: Move) -> None
 
 
 async def test_readers_that_hold_together_share_both_fences(move: Move) -> None:
-    """So they have two numbers if not all are told the fences of one store."""
+    """So they have two numbers if not all get the fences of one store."""
     locks = [(one["old"], one["new"]) for one in (move.locks, move.others)]
     sides = [[store.rwlock(*NAME).reader for store in pair] for pair in locks]
     first = MovingLock(*sides[0])

@@ -25,7 +25,7 @@ pytestmark = [
 NOTHING: tuple[list[str], list[str]] = ([], [])
 
 
-async def test_one_uses_it_and_the_others_are_told_by_whom(place: Place) -> None:
+async def test_one_uses_it_and_the_others_learn_by_whom(place: Place) -> None:
     async with place.open() as ours, place.open() as theirs:
         async with ours.occupy(BOOK, who="alice") as occupied:
             occupied.check()
@@ -96,7 +96,7 @@ async def test_the_bodys_own_error_goes_first(place: Place) -> None:
                 raise ZeroDivisionError
 
 
-async def test_who_lost_it_is_told(place: Place) -> None:
+async def test_a_lost_use_is_reported(place: Place) -> None:
     async with place.open() as ours:
         with pytest.raises(LockLost) as lost:
             async with ours.occupy(BOOK):
@@ -148,7 +148,9 @@ async def test_who_crashed_blocks_nobody_for_ever(place: Place) -> None:
 
 
 @pytest.mark.slow
-async def test_who_is_too_slow_is_told_and_harms_nobody(place: Place) -> None:
+async def test_a_program_that_is_too_slow_learns_of_it_and_harms_nobody(
+    place: Place,
+) -> None:
     """The same as one that crashed while it was using, until it comes back."""
     async with place.open(using_age=1) as ours, place.open(using_age=1) as theirs:
         slow = await ours.occupy(BOOK)

@@ -279,7 +279,7 @@ async def test_what_is_certainly_not_written_is_not_removed(place: Place) -> Non
 
 @pytest.mark.anyio
 @pytest.mark.no_uvloop("nothing here depends on what runs the loop")
-async def test_a_release_that_fails_is_told(place: Place) -> None:
+async def test_a_release_that_fails_is_reported(place: Place) -> None:
     async with place.open() as ours:
         home, store = watched(ours)
         with pytest.raises(BackendUnavailable):
@@ -310,7 +310,7 @@ async def test_cancelled_while_giving_back(place: Place) -> None:
 async def test_cancelled_while_giving_back_in_vain(
     place: Place, caplog: pytest.LogCaptureFixture, trouble: str
 ) -> None:
-    """Nobody is there to be told that it failed, or that its record was gone."""
+    """No task is left to learn that it failed, or that its record was gone."""
     async with place.open() as ours:
         home, store = watched(ours)
         occupied = await home.occupy(BOOK)
@@ -326,10 +326,10 @@ async def test_cancelled_while_giving_back_in_vain(
             store.before = fail
             await occupied.release()
         assert scope.cancelled_caught
-        (told,) = [
+        (message,) = [
             text for text in caplog.messages if text.startswith("request_failed")
         ]
-        assert ("lost" if trouble == "store" else "forced") in told
+        assert ("lost" if trouble == "store" else "forced") in message
         store.before = nothing
         assert await occupied.release() == (trouble == "store")
         assert place.records() == NOTHING

@@ -154,12 +154,12 @@ def _dead_process() -> int:
 
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = (
+    program = (
         "from aiorwlock_remote.recipes.folder_occupancy import own_process_proof; "
         "print(own_process_proof())"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
+        [sys.executable, "-c", f"{program}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -242,7 +242,7 @@ async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:
     for call in (occupied.extend, occupied.release):
         with pytest.raises(BackendUnavailable, match="mkdir -p"):
             await call()
-    occupied.__del__()  # it was told: nothing to be warned of
+    occupied.__del__()  # its loss was raised: no warning
     away.rename(root)
     await occupied.extend()
     assert await occupied.release()

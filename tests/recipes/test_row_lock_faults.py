@@ -190,7 +190,7 @@ async def test_closing_under_a_request(oracle: LocksSite) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_closing_while_it_is_being_obtained(sqlite: LocksSite, mode: str) -> None:
-    """Who asked is told, and the row is free."""
+    """The task gets the error, and the row is free."""
     errors: list[BaseException] = []
     locks = await connect(sqlite.url)
 

@@ -127,7 +127,7 @@ async def test_a_holder_is_kept(sqlite: LocksSite) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_broken(sqlite: LocksSite, mode: str) -> None:
-    """Somebody unlocks it by hand: the body is cancelled, and told."""
+    """Somebody unlocks it by hand: the body is cancelled by ``LockLost``."""
     async with connect(sqlite.url) as locks:
         lock = locks.row_lock("invoices", 1, lease=KEPT)
         with anyio.fail_after(PATIENCE), pytest.raises(LockLost) as caught:
@@ -181,7 +181,7 @@ async def test_a_lost_reply_is_resolved(postgresql: LocksSite, mode: str) -> Non
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")
 async def test_a_server_that_says_nothing(postgresql: LocksSite) -> None:
-    """What may be held ends with its lease, and that is told."""
+    """What may be held ends with its lease, and that is reported."""
     with Proxy(port_of(postgresql.url)) as proxy:
         url = through(proxy, postgresql.url) + "?call_timeout=1.5"
         async with connect(url) as locks:

@@ -232,7 +232,7 @@ async def test_a_release_that_did_not_arrive(
     lease: float | None,
     error: BackendError,
 ) -> None:
-    """It arrives when the database is there again; whoever waits here is told."""
+    """It arrives when the database is there again; tasks that wait get an error."""
     async with connect(sqlite.url) as locks:
         lock = locks.row_lock("invoices", 1, lease=lease)
         held = await ask(lock, mode)()
@@ -384,7 +384,7 @@ async def test_a_database_that_is_restarted(
             await is_freed(postgresql)
 
 
-async def test_waiters_are_told(
+async def test_waiters_are_notified(
     sqlite: LocksSite, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same process, when it was given back in the background."""
@@ -418,9 +418,9 @@ async def test_a_row_that_others_change_all_the_time(
         carry, found = fault.carry, RowOutcome(RowStep(0), held=False, again=True)
 
         def outrun(_: SqliteStore, __: Plan[Statement, Any]) -> Pending[Any]:
-            told: Pending[Any] = Pending()
-            told.set_result(found)
-            return told
+            known: Pending[Any] = Pending()
+            known.set_result(found)
+            return known
 
         fault.carry = outrun
         with pytest.raises(BackendUnavailable) as caught:

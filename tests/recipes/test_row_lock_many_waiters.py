@@ -125,9 +125,9 @@ def test_processes(site: LocksSite, tmp_path: Path) -> None:
             _by_hand(site.plain, number)
         written = TURNS
         for worker in workers:
-            told, _ = worker.communicate(timeout=PATIENCE)
+            output, _ = worker.communicate(timeout=PATIENCE)
             assert worker.returncode == 0
-            written += int(told)
+            written += int(output)
         assert value(number) == written
         assert site.plain.state() == FREE
     finally:

@@ -121,7 +121,7 @@ async def test_a_lasting_error_is_raised(
     assert taking.tries == tries
 
 
-async def test_a_holder_that_came_meanwhile_is_told(slept: list[Hindered]) -> None:
+async def test_a_holder_that_came_meanwhile_is_named(slept: list[Hindered]) -> None:
     taking = Hindered(hidden(0.5), until=1000)
     slept.append(taking)
 

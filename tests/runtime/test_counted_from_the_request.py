@@ -251,7 +251,7 @@ async def test_a_renewal_in_the_background_counts_from_its_request(
     await held.release()
 
 
-async def told_as_it_queued(client: Client) -> TaskActor:
+async def known_as_it_queued(client: Client) -> TaskActor:
     """Return who has the lock when the client's last task waits for it."""
     other = await client.actors.enters(client.rival.mutex(*NAME))
     client.delay(Acquire)
@@ -259,7 +259,7 @@ async def told_as_it_queued(client: Client) -> TaskActor:
     return other
 
 
-async def told_by_a_release(client: Client) -> TaskActor:
+async def known_by_a_release(client: Client) -> TaskActor:
     """The release of one task is answered while another one waits."""
     lock, actors = client.locks.mutex(*NAME), client.actors
     first = await actors.enters(lock)
@@ -270,7 +270,7 @@ async def told_by_a_release(client: Client) -> TaskActor:
     return other
 
 
-async def told_by_a_grant(client: Client) -> TaskActor:
+async def known_by_a_grant(client: Client) -> TaskActor:
     """A message lets one task in, and the reply to its confirmation places another."""
     lock, actors = client.locks.mutex(*NAME), client.actors
     other = await actors.enters(client.rival.mutex(*NAME))
@@ -283,21 +283,21 @@ async def told_by_a_grant(client: Client) -> TaskActor:
 
 
 @pytest.mark.parametrize(
-    "told",
-    [told_as_it_queued, told_by_a_release, told_by_a_grant],
-    ids=lambda told: str(told.__name__),
+    "learned",
+    [known_as_it_queued, known_by_a_release, known_by_a_grant],
+    ids=lambda learned: str(learned.__name__),
 )
 async def test_what_a_message_grants_counts_from_an_earlier_request(
-    client: Client, told: Callable[[Client], Awaitable[TaskActor]]
+    client: Client, learned: Callable[[Client], Awaitable[TaskActor]]
 ) -> None:
     """The end of a pushed grant is one of the store's clock, and an earlier reply tells
     that clock's time when its request was sent, not when the reply came.
     """
-    holder, link = await told(client), client.memory.link
+    holder, link = await learned(client), client.memory.link
     assert client.asked_at
     client.keep_confirmations()
     seen = await client.rival.mutex(*NAME).info()
-    if told is told_by_a_grant:  # a release would tell the time as well
+    if learned is known_by_a_grant:  # a release would tell the time as well
         await client.rival.force_release(seen, reason="to pass it on")
     else:
         await holder.leave()

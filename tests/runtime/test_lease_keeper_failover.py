@@ -184,7 +184,7 @@ def test_an_answer_to_an_older_request_is_asked_for_again() -> None:
 def test_a_renewal_in_the_way_of_a_release_is_no_failure() -> None:
     """The store refuses it, as the release has locked the row; nothing is repeated."""
     clock = StandingClock()
-    told: list[tuple[str, int, Exception | None]] = []
+    reports: list[tuple[str, int, Exception | None]] = []
 
     class Locked(Server):
         def renew(
@@ -195,23 +195,23 @@ def test_a_renewal_in_the_way_of_a_release_is_no_failure() -> None:
 
     server = Locked()
     renewing = RenewalWorker(lambda: server, clock, lambda _: None)
-    renewing.on_renewals = lambda *each: told.append(each)
+    renewing.on_renewals = lambda *each: reports.append(each)
     released, held = (leased(LeaseTerms(6.0), clock) for _ in range(2))
     server.meanwhile = lambda: released.end(LeaseState.RELEASED)
     renewing.renew([released, held])
     server.renewed()
     renewing.close()
     assert renewing.failed == 1
-    assert [each[:2] for each in told] == [("failed", 1)]
+    assert [each[:2] for each in reports] == [("failed", 1)]
 
 
-def test_one_error_of_many_renewals_is_told_once(
+def test_one_error_of_many_renewals_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As of a connection that was lost after a part of a batch was answered."""
     clock = StandingClock()
     lost = BackendUnavailable(what="lost")
-    told = SimpleQueue[tuple[str, int, Exception | None]]()
+    reports = SimpleQueue[tuple[str, int, Exception | None]]()
 
     class Half(Server):
         def renew(
@@ -222,10 +222,10 @@ def test_one_error_of_many_renewals_is_told_once(
 
     server = Half()
     renewing = RenewalWorker(lambda: server, clock, lambda _: None)
-    renewing.on_renewals = lambda *each: told.put(each)
+    renewing.on_renewals = lambda *each: reports.put(each)
     leases = [leased(LeaseTerms(6.0), clock) for _ in range(4)]
     renewing.renew(leases)
-    assert {told.get(timeout=30) for _ in range(2)} == {
+    assert {reports.get(timeout=30) for _ in range(2)} == {
         ("failed", 3, lost),
         ("renewed", 1, None),
     }

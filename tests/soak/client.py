@@ -419,7 +419,7 @@ class Task:
     async def own_cancelled(self) -> None:
         """Cancel an acquire at a random moment: it leaves nothing behind.
 
-        Else the next one waits for the end of a lease, and the judge is told of an own
+        Else the next one waits for the end of a lease, and the judge hears of an own
         name that was refused.
         """
         number, name = self._own()

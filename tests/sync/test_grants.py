@@ -138,9 +138,7 @@ def test_garbage_is_closed(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mutex", "moving", "occupancy"])
-def test_a_grant_in_garbage_is_told_of_once(
-    redis_server: RedisServer, kind: str
-) -> None:
+def test_a_grant_in_garbage_warns_once(redis_server: RedisServer, kind: str) -> None:
     """By its own destructor, though the collector calls that of its twin before."""
     with (
         connect(f"{redis_server.url}?prefix={kind}") as locks,
@@ -162,11 +160,11 @@ def test_a_grant_in_garbage_is_told_of_once(
         cycle: list[object] = [grants.pop()]
         cycle.append(cycle)
         gc.collect()
-        with pytest.warns(ResourceWarning) as told:  # noqa: PT031 - it may come at once
+        with pytest.warns(ResourceWarning) as warned:  # noqa: PT031 - it may come at once
             del cycle
             gc.collect()
-        assert len(told) == 1
-        assert str(told[0].message).endswith("; it is given back")
+        assert len(warned) == 1
+        assert str(warned[0].message).endswith("; it is given back")
         until(is_granted, "given back")
         grants[-1].release()
 

@@ -138,8 +138,8 @@ class Listener:
       that may be lost (``test_listener.py``, ``test_lost_it_comes_again``).
     * A payload that is not of this library is ignored: any session may send on the
       channel (``test_notified.py``, ``test_a_notification_that_is_not_ours``).
-    * No connection listens through a pooler, whose sessions change with each
-      transaction (``test_pgbouncer.py``, ``test_who_would_not_be_told_polls``).
+    * No connection listens through a pooler: its sessions change with each transaction
+      (``test_pgbouncer.py``, ``test_a_client_without_notifications_polls``).
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class DriverExecutor(ABC):
     * Cancelling a caller neither cancels nor delays its request
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
     * Each request is answered; at once with an error if it cannot be sent
-      (``test_what_cannot_be_asked_is_told_at_once``).
+      (``test_what_cannot_be_sent_fails_at_once``).
     * Swaps of a batch that only renew share commits, and what refuses one of them fails
       no other (``tests/cas/test_renewed_together.py``).
     * A batch uses several connections, and an unanswered request delays only the later

@@ -138,7 +138,7 @@ class ConnectionPool(Generic[C]):
     * If the server refuses a new connection, the request waits until an open connection
       is free; it fails with the refusal only if no connection is open or the time is
       over (``test_who_is_not_let_in_gets_what_comes_free``,
-      ``test_when_none_is_left_all_are_told_why``).
+      ``test_when_none_is_left_all_get_the_reason``).
     * A connection that is opened too late, or after the pool was closed, is aborted
       (``test_one_that_is_too_late_is_ended``,
       ``test_one_that_comes_after_the_end_is_ended``).

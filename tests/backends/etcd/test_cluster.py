@@ -256,10 +256,10 @@ async def test_the_wall_clock_of_a_member_is_compared(
         clock = locks._session.client.store.event_loop.clock
         monkeypatch.setattr(clock, "wall", lambda: time.time() - behind)
         (found,) = [each async for each in locks.examine() if each.name == "clock"]
-    told = re.fullmatch(r"that of (\S+) is ([+-]\d+) s from ours", found.value)
-    assert told is not None
-    assert told[1] == f"localhost:{member.port}"
-    assert abs(int(told[2]) - behind) <= 1
+    difference = re.fullmatch(r"that of (\S+) is ([+-]\d+) s from ours", found.value)
+    assert difference is not None
+    assert difference[1] == f"localhost:{member.port}"
+    assert abs(int(difference[2]) - behind) <= 1
     assert found.rating == ("note" if behind else "good")
 
 

@@ -42,9 +42,7 @@ def test_fields_of_other_kinds_are_passed_over() -> None:
 
 @pytest.mark.parametrize("parse", READERS, ids=lambda parse: parse.__name__)
 @given(data=st.binary(max_size=60))
-def test_damage_is_told_by_one_error(
-    parse: Callable[[bytes], object], data: bytes
-) -> None:
+def test_damage_raises_one_error(parse: Callable[[bytes], object], data: bytes) -> None:
     try:
         parse(data)
     except ValueError:

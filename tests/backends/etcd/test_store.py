@@ -72,7 +72,7 @@ async def test_a_fence_is_the_revision_that_stored_the_grant(
         assert keys.read(keys.seat) == {}
 
 
-async def test_a_fence_is_a_revision_where_a_message_told_the_state(
+async def test_a_fence_is_a_revision_where_a_message_brought_the_state(
     keys: Keys, etcd_url: str
 ) -> None:
     """Whoever claims by it has heard of no newer revision by an answer of its own."""

@@ -86,7 +86,7 @@ async def test_the_listener_connects_to_the_server_itself(
         pass
 
 
-async def test_who_would_not_be_told_polls(
+async def test_a_client_without_notifications_polls(
     url: str, tables: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """LISTEN there seems to work, in a session that serves others the next moment."""

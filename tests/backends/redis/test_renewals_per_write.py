@@ -80,7 +80,7 @@ def test_what_was_answered_before_a_failure_counts(renewer: Make) -> None:
     first, rest = found[:RENEWALS_PER_WRITE], found[RENEWALS_PER_WRITE:]
     assert {str(each) for each in first} == {"asleep"}
     assert {str(each) for each in rest} == {"lost"}
-    assert len(set(map(id, rest))) == 1, "one error, which is told once"
+    assert len(set(map(id, rest))) == 1, "one error, which is reported once"
 
 
 def test_if_the_first_write_fails_all_have_failed(renewer: Make) -> None:

@@ -201,7 +201,7 @@ class SemaphoreCases(Cases):
         await waiting.inside()
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_a_broken_holder_is_told(self) -> None:
+    async def test_a_broken_holder_learns_of_it(self) -> None:
         """``list`` shows permits, ``force_release`` ends one, and its body ends."""
         async with api(self.others) as other:
             with pytest.raises(LockLost) as caught:

@@ -283,7 +283,9 @@ class SeatCases(Cases):
             assert holder_of(self.store.foreigner.read(NAME) or "") == theirs.holder
 
     @pytest.mark.parametrize("action", ["release", "extend", "downgrade", "adopt"])
-    async def test_our_ticket_goes_when_its_holder_is_told(self, action: str) -> None:
+    async def test_our_ticket_goes_when_its_holder_learns_of_it(
+        self, action: str
+    ) -> None:
         """If the doorman is gone, the holder's next call deletes the mutex record."""
         held = await self.locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         self.store.foreigner.clean(NAME)
