@@ -148,7 +148,7 @@ def ci(session: nox.Session) -> None:
     # One of them has the crowds, and mostly waits; the others wait for servers, leases
     # and processes for half of the time.
     session.run(
-        *("pytest", "-n", "5", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
+        *("pytest", "-n", "6", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
     )
 
 

@@ -1,4 +1,4 @@
-"""What ``rwlock exporter`` tells Prometheus about a store."""
+"""The metrics of a store that ``rwlock exporter`` serves."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ things hold (model PushedGrant):
   message would let two clients in (``push_unbounded``).
 
 A waiter that polls the store may read its pushed grant there, without a message. The
-read tells what the clock of its server showed, and that bound counts as well
+read brings what the clock of its server showed, and that bound counts as well
 (``seen``): the server may be another one than that of the earlier reply.
 """
 
@@ -40,7 +40,7 @@ class PushedGrant:
     """A message that a step pushed a grant: its fence, and from when to when it lasts.
 
     ``since``, ``expires``: microseconds of the store's clock. ``seen``: what the read
-    that found the grant tells of that clock; None if it came by a message.
+    that found the grant shows of that clock; None if it came by a message.
     """
 
     fence: int
@@ -51,7 +51,7 @@ class PushedGrant:
 
     @classmethod
     def of(cls, grant: Grant, seen: StoreTime | None = None) -> PushedGrant:
-        """Return the message that tells a grant, which has an end, to its client."""
+        """Return the message about a grant, which has an end, to its client."""
         assert grant.expires is not None, "a pushed grant has an end"
         since, expires = grant.since, grant.expires
         proof = proof_of(grant.ticket, since, expires, grant.fence)

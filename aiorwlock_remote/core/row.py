@@ -142,11 +142,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An SQL statement and its parameters. ``tells``: True if it only reads."""
+    """An SQL statement and its parameters. ``only_reads``: it changes nothing."""
 
     text: str
     values: tuple[object, ...] = field(repr=False)
-    tells: bool = False
+    only_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ HEALTH_TIMEOUT = 2.0
 
 @contextmanager
 def on_stop_signal(function: Callable[[], object]) -> Iterator[None]:
-    """Call ``function`` in this event loop when a signal tells the server to stop.
+    """Call ``function`` in this event loop when a signal asks the server to stop.
 
     ASGI servers tell an application of their end when all requests are done. So in the
     main thread SIGTERM and SIGINT call ``function`` before the server's own handler.
@@ -247,7 +247,7 @@ class AppLocks:
         """Ask the store for one record, and change nothing.
 
         Raises:
-            ServerStops: the server was told to stop.
+            ServerStops: the server was asked to stop.
             LockError: no reply within ``HEALTH_TIMEOUT``, or the reply is an error.
         """
         if self.stopping:

@@ -1,4 +1,4 @@
-"""For ASGI applications: the locks of each request, what it is told, who hung up."""
+"""For ASGI applications: the locks of each request, its answers, its hang-ups."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class ServerStops(Closed):
-    """A request may wait no longer for a lock, as the server was told to stop."""
+    """A request may wait no longer for a lock, as the server was asked to stop."""
 
     def __str__(self) -> str:
-        return "the server was told to stop"
+        return "the server was asked to stop"
 
 
 @final

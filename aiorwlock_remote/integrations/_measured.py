@@ -37,7 +37,7 @@ class AttemptMeter(ABC):
         ] = defaultdict(OrderedDict)
 
     def follow(self, attempt: Attempt) -> MeasuredAttempt:
-        """Begin to measure an attempt; return what has to be told of its outcome."""
+        """Begin to measure an attempt; return what gets its outcome."""
         if os.getpid() != self._pid:
             self._start_again()
         return MeasuredAttempt(self, (attempt.resource_type, attempt.mode))

@@ -296,7 +296,7 @@ class Semaphore(_Lock):
     ends. A task that holds a permit cannot take a second one. Tasks may share one
     object.
 
-    A fence tells in which order permits were given out. It cannot keep a late holder
+    Fences show in which order permits were given out. They cannot keep a late holder
     out, because holders do not exclude each other.
     """
 

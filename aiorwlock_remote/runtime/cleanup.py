@@ -210,7 +210,7 @@ class CleanupRetrier:
             repeatable: False if a request that may have been carried out must not be
                 repeated (a row lock without a lease has no ticket: a second release
                 would end another holder's grant).
-            resolves: True if the reply to a repetition also tells what became of a
+            resolves: True if the reply to a repetition also shows what became of a
                 request whose reply was lost, so that ``outcome`` waits for it.
         """
 

@@ -141,8 +141,8 @@ class EtcdCas(CasStore):
         return self._get(resource, serializable=False)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """Return what a claim has told since the last call, else read what this member
-        knows, without asking the others: it knows each change that it has told of.
+        """Return what a claim has brought since the last call, else read what this
+        member knows, without asking the others: it knows all changes it has reported.
         """
         told = self._told.pop(resource, None)
         if told is None:

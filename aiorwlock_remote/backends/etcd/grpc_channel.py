@@ -38,7 +38,7 @@ _DATE = re.compile(rb"(?i)\r\ndate: ([^\r]+)")
 async def http_date(
     endpoints: tuple[Endpoint, ...], tls: ssl.SSLContext | None
 ) -> tuple[str, float] | None:
-    """Return a server and its wall clock, in Unix seconds; None: none tells it.
+    """Return a server and its wall clock, in Unix seconds; None: none sends it.
 
     gRPC has no clock; an answer to HTTP has a ``Date``, in whole seconds.
     """

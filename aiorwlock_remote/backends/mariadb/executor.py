@@ -170,7 +170,7 @@ class MariadbExecutor(DriverExecutor):
                 raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc
             raise
         result = results[len(before)]
-        if statement.tells:
+        if statement.only_reads:
             return StatementResult(rows=tuple(result.rows))
         return StatementResult(result.changed)
 

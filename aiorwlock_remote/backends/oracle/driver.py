@@ -406,7 +406,7 @@ class OracleExecutor(DriverExecutor):
                     what = str(exc)
                     raise Unsupported(what=what, hint=SCHEMA, lacks="tables") from exc
                 raise
-            if statement.tells:
+            if statement.only_reads:
                 return StatementResult(rows=tuple(await cursor.fetchall()))
             changed = cursor.rowcount
         await connection.commit()

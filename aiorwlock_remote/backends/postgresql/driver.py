@@ -315,7 +315,7 @@ class PostgresqlExecutor(DriverExecutor):
     ) -> StatementResult:
         text, values = statement.text, statement.values
         try:
-            if statement.tells:
+            if statement.only_reads:
                 found = await connection.fetch(text, *values)
                 return StatementResult(rows=tuple(map(tuple, found)))
             send = partial(connection.execute, text, *values)

@@ -1,4 +1,4 @@
-"""The parser of hiredis, after a check that it tells pushes from replies."""
+"""The parser of hiredis, after a check that it keeps pushes and replies apart."""
 
 from __future__ import annotations
 

@@ -389,7 +389,7 @@ def _execute(db: sqlite3.Connection, statement: Statement) -> StatementResult:
     values = {str(number): value for number, value in enumerate(statement.values, 1)}
     cursor = db.execute(statement.text, values)
     found: list[Any] = cursor.fetchall()
-    if statement.tells:
+    if statement.only_reads:
         return StatementResult(rows=tuple(found))
     return StatementResult(cursor.rowcount)
 

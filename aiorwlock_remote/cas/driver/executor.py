@@ -108,7 +108,7 @@ class DriverExecutor(ABC):
         """Carry out many swaps that only renew, in one transaction: one commit.
 
         Waits for no row. Returns an answer for each swap that was done, None for each
-        other one, which is then sent alone and tells why. If it fails, and the
+        other one, which is then sent alone, for its own error. If it fails, and the
         connection is not broken, nothing was done.
         """
         raise NotImplementedError
@@ -303,7 +303,7 @@ async def answer_in_order(
 
 
 def _only_renews(values: Values) -> bool:
-    """Whether a swap changes no mutex row, tells nobody, and waits for no row."""
+    """Whether a swap changes no mutex row, notifies no client, and waits for no row."""
     return (
         values.get("wait") == 0.0
         and mutex_change_of(values) == "stay"

@@ -1,4 +1,4 @@
-"""``Board``: scans a store while somebody looks at the page, and tells all viewers."""
+"""``Board``: scans a store while its page is open, and sends all viewers changes."""
 
 from __future__ import annotations
 

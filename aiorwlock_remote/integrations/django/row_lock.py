@@ -283,6 +283,6 @@ def _execute(connection: Any, cursor: Any, statement: Statement) -> StatementRes
         # Its drivers believe a greeting that says "autocommit" whatever the server does
         # (test_autocommit.py).
         connection.commit()
-    if statement.tells:
+    if statement.only_reads:
         return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
     return StatementResult(cursor.rowcount)

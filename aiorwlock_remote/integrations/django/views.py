@@ -253,8 +253,8 @@ def health(request: HttpRequest) -> HttpResponseBase:
 class _AtomicInside(set[str]):
     """What ``transaction.non_atomic_requests`` has excluded of a view with a hold.
 
-    Django asks it whether to begin the transaction around the view, and is told that no
-    database wants one: the hold begins it inside of the lock.
+    Django asks it whether to begin the transaction around the view. The answer is that
+    no database wants one: the hold begins it inside of the lock.
     """
 
     def __contains__(self, alias: object) -> bool:

@@ -108,10 +108,10 @@ class RowSql:
         return Statement(self._text(f"{mode}_unlock"), (reason, self._id))
 
     def look(self) -> Statement:
-        return Statement(self._text("look"), (self._id,), tells=True)
+        return Statement(self._text("look"), (self._id,), only_reads=True)
 
     def read(self) -> Statement:
-        return Statement(self._text("read"), (self._id,), tells=True)
+        return Statement(self._text("read"), (self._id,), only_reads=True)
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> Statement:
         mark, count, _, grants = old

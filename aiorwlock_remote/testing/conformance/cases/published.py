@@ -337,7 +337,7 @@ class SeatCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_all_is_deleted_under_a_holder_and_two_waiters(self) -> None:
-        """If doorman and mutex record are deleted, the holder is told, and the waiters
+        """If doorman and mutex record are deleted, the holder loses it, and the waiters
         enter one by one, with greater fences.
         """
         held = await self.locks.mutex(*NAME, on_lost="flag").acquire()

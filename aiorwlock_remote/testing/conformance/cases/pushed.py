@@ -52,7 +52,7 @@ class Messages:
         self.tell(None)
 
     def only_one(self) -> PushedGrant:
-        """Return the one grant that was told; a client that polls may see it twice."""
+        """Return the one grant of all messages; who polls may see it twice."""
         (message,) = set(self.kept)
         return message
 
@@ -267,7 +267,7 @@ class ForeignPushedCases(ListeningCases):
     foreign = True
 
     async def test_a_thief_before_the_confirmation(self) -> None:
-        """The holder, who entered by the message, is told; the record stays."""
+        """The holder, who entered by the message, loses it; the record stays."""
         name = "order", 1
         async with self._client() as (locks, link, messages):
             first = await self.actors.enters(self.others.mutex(*name))
