@@ -434,8 +434,8 @@ class Occupied:
     def __del__(self) -> None:
         # No warning after a release that failed: its error was raised. An ``Occupied``
         # of the synchronous API warns for itself.
-        told = getattr(self, "_release_tried", True) or self._wrapped
-        if not told and os.getpid() == self._pid:
+        silent = getattr(self, "_release_tried", True) or self._wrapped
+        if not silent and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
             )

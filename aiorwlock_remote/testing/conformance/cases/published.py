@@ -454,15 +454,17 @@ class _Story:
 
     async def _extend(self, locks: Locks) -> None:
         if locks in self.grants:
-            await self._told(locks, self.grants[locks].extend())
+            await self._still_held(locks, self.grants[locks].extend())
 
     async def _downgrade(self, locks: Locks) -> None:
         if locks in self.grants and self.grants[locks].mode == "write":
-            moved = await self._told(locks, self.grants[locks].downgrade())
+            moved = await self._still_held(locks, self.grants[locks].downgrade())
             if moved is not None:
                 self.grants[locks] = moved
 
-    async def _told(self, locks: Locks, call: Awaitable[Held | None]) -> Held | None:
+    async def _still_held(
+        self, locks: Locks, call: Awaitable[Held | None]
+    ) -> Held | None:
         try:
             result = await call
         except LockLost:
