@@ -647,7 +647,7 @@ class Undeclared(Fault):
     capabilities = Capability.NONE
 
 
-class Unpaced(Fault):
+class PollsOften(Fault):
     """Has its waiters poll ten times a second, though it notifies them."""
 
     poll_policy = PollPolicy(poll_min=0.1, poll_max=0.1)

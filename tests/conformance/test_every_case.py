@@ -62,7 +62,7 @@ pytestmark = test_controls.pytestmark
 CONTROLS: dict[type[Cases], dict[str, Planted]] = {
     DeclaredCases: {
         "test_capabilities": broken.Undeclared,
-        "test_pace": broken.Unpaced,
+        "test_the_poll_policy": broken.PollsOften,
         "test_a_connection_of_your_own": broken.Apart,
         "test_urls": client.any_url_will_do,
     },

@@ -52,7 +52,7 @@ class DeclaredCases(Cases):
             assert self.harness.has_foreigner or not published
             assert (self.store.site.foreigner is not None) == self.harness.has_foreigner
 
-    async def test_pace(self, probe: Probe) -> None:
+    async def test_the_poll_policy(self, probe: Probe) -> None:
         """A store that notifies its waiters is polled at most once a second."""
         async with connect(probe, prefix=self.store.site.prefix):
             (opened,) = probe.opened
