@@ -112,6 +112,9 @@ class Abstraction:
         self._clients = clients
         self._tickets: dict[str, Ticket] = {}
         self._fences = {0: 0}
+        # That of a doorman that is not stored: its fences go on from a clock or a
+        # revision, and the model's from the last one.
+        self._last = 0
 
     def step(self, request: Request) -> ModelStep:
         """Return what a request is in the model; requests are given in their order.
@@ -142,6 +145,8 @@ class Abstraction:
         if doorman.has_permits or doorman.pushed:
             raise Unmodelled("permits and pushed grants")
         slot = doorman.upgrader
+        if doorman.last:
+            self._last = self._fence(doorman.last)
         return ModelState(
             grants=frozenset(
                 ModelGrant(
@@ -165,7 +170,7 @@ class Abstraction:
             if slot is None
             else frozenset({self._client(slot.client_id)}),
             upgraded=doorman.upgraded,
-            last=self._fence(doorman.last),
+            last=self._last,
         )
 
     def _requests(

@@ -24,7 +24,6 @@ from tests.traces.replay import (
     check_replies,
     in_order,
     replay,
-    same_state,
 )
 
 LOOPS = ("asyncio", "trio", "asyncio")
@@ -90,9 +89,8 @@ def read_recording(url: str, folder: Path, port: int = 0) -> Recording:
 def _ordered(
     requests: list[Request], rules: Rules, clients: dict[str, str]
 ) -> Recording:
-    same = same_state(rules)
     histories = {
-        resource: in_order(history, same)
+        resource: in_order(history, rules)
         for resource, history in by_resource(requests).items()
     }
     return Recording(rules, histories, None, clients)

@@ -42,6 +42,7 @@ class Rules:
         keeps_ends: The mutex record has an end of its own, rounded up to so many
             microseconds; 0: it has none.
         forgets_idle: A record without holders and waiters need not be stored.
+        keeps_idle: No step removes such a record: it ends later, by itself.
         own_fields: Fields that the store writes beside the core's (``Doorman.extra``).
         explains_losses: The store may know that a grant did not expire but was ended.
     """
@@ -49,6 +50,7 @@ class Rules:
     chooses_fences: bool = False
     keeps_ends: int = 0
     forgets_idle: bool = False
+    keeps_idle: bool = False
     own_fields: frozenset[str] = frozenset()
     explains_losses: bool = False
 
@@ -62,7 +64,12 @@ CASSANDRA = Rules(
     own_fields=frozenset({"burnt_until"}),
     explains_losses=True,
 )
-ETCD = Rules(chooses_fences=True, forgets_idle=True, own_fields=frozenset({"ear"}))
+ETCD = Rules(
+    chooses_fences=True,
+    forgets_idle=True,
+    keeps_idle=True,
+    own_fields=frozenset({"ear"}),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,25 +322,22 @@ class Forked(Exception):
     """Raised if two changes were made from one version, or a version was never made."""
 
 
-def in_order(
-    requests: Iterable[Request], same: Callable[[State, State], bool]
-) -> list[Request]:
+def in_order(requests: Iterable[Request], rules: Rules) -> list[Request]:
     """Return the requests of one resource in the order of the store's versions.
 
     A change that may have been carried out is left out unless a later request started
-    from what it stored. ``same`` compares two states.
+    from what it stored.
 
     Raises:
         Forked: There is no such order.
     """
-    return list(_Chain(list(requests), same).walk())
+    return list(_Chain(list(requests), rules).walk())
 
 
 class _Chain:
-    def __init__(
-        self, requests: list[Request], same: Callable[[State, State], bool]
-    ) -> None:
-        self._same = same
+    def __init__(self, requests: list[Request], rules: Rules) -> None:
+        self._same = same_state(rules)
+        self._keeps_idle = rules.keeps_idle
         self._changes: defaultdict[Hashable, list[Request]] = defaultdict(list)
         self._doubtful: defaultdict[Hashable, list[Request]] = defaultdict(list)
         self._reads: defaultdict[Hashable, list[Request]] = defaultdict(list)
@@ -386,11 +390,14 @@ class _Chain:
                 self._doubtful[version].remove(change)
                 return with_fields(change, after=self._seen[change.end])
             # Whatever removes the record leaves no version, and is not the only one.
-            if self._changes.get(None) and self._same(change.after, NOTHING):
+            removes = not self._keeps_idle and self._same(change.after, NOTHING)
+            if self._changes.get(None) and removes:
                 self._doubtful[version].remove(change)
                 return with_fields(change, after=NOTHING, end=None)
             for seen, state in self._seen.items() if change.end is None else ():
-                if seen not in self._made and self._same(change.after, state):
+                if seen is None or seen in self._made:
+                    continue
+                if self._same(change.after, state):
                     self._made.add(seen)
                     self._doubtful[version].remove(change)
                     return with_fields(change, after=state, end=seen)

@@ -72,6 +72,16 @@ def test_grants_have_their_owner_and_the_rank_of_their_fence() -> None:
     assert step.seen.last == 2
 
 
+def test_a_doorman_that_is_not_stored_has_the_last_fence() -> None:
+    """The store gives the next one by its clock; the model counts on."""
+    abstraction, nothing = Abstraction(CLIENTS), Doorman()
+    held = Doorman(last=700, grants=(READER,))
+    abstraction.step(request(acquire("r1"), nothing, held))
+    assert abstraction.step(request(Release("r1"), held, nothing)).seen.last == 1
+    later = Doorman(last=9000, grants=(replace(READER, fence=9000),))
+    assert abstraction.step(request(acquire("r1"), nothing, later)).seen.last == 2
+
+
 @pytest.mark.parametrize(
     ("entry", "window", "seen"),
     [

@@ -14,6 +14,7 @@ from tests.traces.history import Journal, Request, State, read_journal
 from tests.traces.random_histories import tell
 from tests.traces.replay import (
     CASSANDRA,
+    ETCD,
     POSTGRESQL,
     REDIS,
     SQLITE,
@@ -21,7 +22,6 @@ from tests.traces.replay import (
     check_replies,
     in_order,
     replay,
-    same_state,
 )
 
 LENGTH = 60
@@ -120,14 +120,14 @@ def test_a_server_chooses_a_fence_above_all_before(story: list[Request]) -> None
 
 
 def test_versions_give_the_order(story: list[Request]) -> None:
-    assert in_order(reversed(story), same_state(SQLITE)) == story
+    assert in_order(reversed(story), SQLITE) == story
 
 
 def test_a_doubtful_change_is_applied_if_it_was_seen(story: list[Request]) -> None:
     number = _first(story, Released)
     doubtful = with_fields(story[number], certain=False, end=None, reply=None)
     history = [*story[:number], doubtful, *story[number + 1 :]]
-    ordered = in_order(history, same_state(SQLITE))
+    ordered = in_order(history, SQLITE)
     assert [request.command for request in ordered] == [
         request.command for request in story
     ]
@@ -139,26 +139,45 @@ def test_a_doubtful_change_is_left_out_if_it_was_not_seen(
 ) -> None:
     last = story[-1]
     never = with_fields(last, certain=False, end=None, command=Release("t"))
-    assert in_order([*story, never], same_state(SQLITE)) == story
+    assert in_order([*story, never], SQLITE) == story
+
+
+def test_a_doubtful_release_may_leave_a_record_of_nothing(story: list[Request]) -> None:
+    """It has a version, from which the next change starts; a later one is removed."""
+    held, nothing = story[0].after, State()
+    assert held.record is not None
+    kept = State(replace(held.record, grants=()), None)
+
+    def change(start: str | None, end: str | None, *states: State) -> Request:
+        before, after = states
+        return with_fields(story[0], start=start, end=end, before=before, after=after)
+
+    history = [
+        change(None, "a", nothing, held),
+        with_fields(change("a", None, held, kept), certain=False),
+        change("b", "c", kept, held),
+        change("c", None, held, nothing),
+        change(None, "d", nothing, held),
+    ]
+    ordered = in_order(history, ETCD)
+    assert [request.end for request in ordered] == ["a", "b", "c", None, "d"]
 
 
 def test_two_changes_of_one_version_are_no_order(story: list[Request]) -> None:
     other = with_fields(story[5], end="another", now=story[5].now + 1)
     with pytest.raises(Forked, match="two changes were made from one version"):
-        in_order([*story, other], same_state(SQLITE))
+        in_order([*story, other], SQLITE)
 
 
 def test_a_version_that_nobody_made_is_no_order(story: list[Request]) -> None:
     with pytest.raises(Forked, match="versions that nobody made"):
-        in_order([*story[:5], *story[6:]], same_state(SQLITE))
+        in_order([*story[:5], *story[6:]], SQLITE)
 
 
 def test_an_empty_row_ends_by_itself(story: list[Request]) -> None:
     first = story[0]
     burnt = with_fields(first, after=State(), end="placeholder")
-    ordered = in_order(
-        [burnt, with_fields(first, now=first.now + 1)], same_state(CASSANDRA)
-    )
+    ordered = in_order([burnt, with_fields(first, now=first.now + 1)], CASSANDRA)
     assert len(ordered) == 2
 
 
@@ -172,7 +191,7 @@ def test_a_doubtful_removal_is_applied_if_the_row_was_made_anew(
     gone = with_fields(left, start="second", end=None, now=first.now + 30)
     third = with_fields(first, now=first.now + 40, end="third")
     history = [third, gone, again, removal, first]
-    ends = [one.end for one in in_order(history, same_state(CASSANDRA))]
+    ends = [one.end for one in in_order(history, CASSANDRA)]
     assert ends == [first.end, None, "second", None, "third"]
 
 
@@ -185,7 +204,7 @@ def test_the_version_that_a_doubtful_change_would_store_is_known(
     doubtful = with_fields(change, after=State(), certain=False)
     never = with_fields(doubtful, end="never stored")
     history = [*story[:number], never, doubtful, *story[number + 1 :]]
-    ordered = in_order(history, same_state(CASSANDRA))
+    ordered = in_order(history, CASSANDRA)
     assert [one.end for one in ordered] == [one.end for one in story]
     assert ordered[number].after == change.after
 
