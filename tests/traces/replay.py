@@ -343,12 +343,17 @@ class _Chain:
         self._reads: defaultdict[Hashable, list[Request]] = defaultdict(list)
         # What was seen of each version.
         self._seen: dict[Hashable, State] = {}
-        for request in sorted(requests, key=lambda one: one.now):
+        for request in requests:
             self._seen.setdefault(request.start, request.before)
+        for request in sorted(requests, key=lambda one: one.now):
             if request.start == request.end:
                 self._reads[request.start].append(request)
             elif request.certain:
                 self._changes[request.start].append(request)
+            elif request.end is not None and request.end in self._seen:
+                # A version is never used twice: another request started from this one.
+                done = with_fields(request, after=self._seen[request.end])
+                self._changes[request.start].append(done)
             else:
                 self._doubtful[request.start].append(request)
         self._made = {
@@ -386,9 +391,6 @@ class _Chain:
             self._left -= 1
             return changes.pop(0)
         for change in self._doubtful.get(version, ()):
-            if change.end is not None and change.end in self._seen:
-                self._doubtful[version].remove(change)
-                return with_fields(change, after=self._seen[change.end])
             # Whatever removes the record leaves no version, and is not the only one.
             removes = not self._keeps_idle and self._same(change.after, NOTHING)
             if self._changes.get(None) and removes:

@@ -163,6 +163,28 @@ def test_a_doubtful_release_may_leave_a_record_of_nothing(story: list[Request]) 
     assert [request.end for request in ordered] == ["a", "b", "c", None, "d"]
 
 
+def test_a_doubtful_change_that_was_seen_has_its_place_in_time(
+    story: list[Request],
+) -> None:
+    """Where no version tells the order: after the record was removed."""
+    held, nothing = story[0].after, State()
+    ends = ["a", None, "b", None, "c"]
+    history = [
+        with_fields(
+            story[0],
+            now=now,
+            start=start,
+            end=end,
+            before=held if start else nothing,
+            after=held if end else nothing,
+            certain=end != "b",
+        )
+        for now, (start, end) in enumerate(zip([None, *ends[:-1]], ends, strict=True))
+    ]
+    ordered = in_order(reversed(history), CASSANDRA)
+    assert [request.end for request in ordered] == ends
+
+
 def test_two_changes_of_one_version_are_no_order(story: list[Request]) -> None:
     other = with_fields(story[5], end="another", now=story[5].now + 1)
     with pytest.raises(Forked, match="two changes were made from one version"):
