@@ -406,7 +406,7 @@ class SeatCases(Cases):
 
 STEPS, SEED = 50, 7
 OURS = "acquire", "acquire", "acquire", "release", "release", "extend", "downgrade"
-ANOTHERS = "take", "put", "wipe", "free"
+THEIRS = "take", "put", "wipe", "free"
 
 
 @dataclass
@@ -508,7 +508,7 @@ class ForeignHistoryCases(Cases):
         chance, clients = Random(SEED), (self.locks, self.others)
         story = _Story(clients, self.store.foreigner, chance, modes)
         for _ in range(STEPS):
-            await story.step(chance.choice(OURS + ANOTHERS))
+            await story.step(chance.choice(OURS + THEIRS))
         await story.end()
         await self.take_at_once(self.locks.mutex(*NAME))
 
