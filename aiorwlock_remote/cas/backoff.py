@@ -16,6 +16,9 @@ from aiorwlock_remote.core.timing import back_off, pause_behind
 
 IMMEDIATE_RETRIES = 2
 """So many refusals are followed by a new attempt without a pause."""
+RETRIES_AFTER_A_PAUSE = 3
+"""So many refusals after each pause are, too. A state that was read may be old already
+where other processes hand over without a pause; that of a refusal is the newest."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds: half the upper bound of the first pause, and the bound of all pauses."""
 MAX_ENTERING_PAUSE = 1.0
@@ -53,6 +56,12 @@ def retry_pause(refusals: int, longest: float = MAX_PAUSE) -> float:
     return back_off(attempt, random(), first=FIRST_PAUSE, longest=longest)
 
 
+def pauses_until(refusals: int) -> int:
+    """Return how many pauses there are up to the retry after so many refusals."""
+    paused = max(0, refusals - IMMEDIATE_RETRIES)
+    return -(-paused // (1 + RETRIES_AFTER_A_PAUSE))
+
+
 async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
@@ -83,7 +92,8 @@ class CasBackoff:
 
     The first retries start at once from the current state, which each refusal contains.
     After a pause that state is old, and a swap based on it would be refused again. So
-    the resource is read once more before the retry. A client that wants to enter the
+    the resource is read once more before the retry, and a few retries at once follow
+    (test_a_pause_is_followed_by_several_attempts). A client that wants to enter the
     queue pauses for longer than a holder (test_entering_pauses_grow_longer).
     """
 
@@ -96,10 +106,11 @@ class CasBackoff:
     def __call__(
         self, resource: Resource, longest: float, refusals: int, go_on: GoOn
     ) -> None:
-        if refusals <= IMMEDIATE_RETRIES:
+        pauses = pauses_until(refusals)
+        if pauses == pauses_until(refusals - 1):
             go_on(None)
             return
-        pause = retry_pause(refusals, longest)
+        pause = retry_pause(IMMEDIATE_RETRIES + pauses, longest)
         self._later(pause, partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:
