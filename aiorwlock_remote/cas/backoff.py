@@ -16,9 +16,9 @@ from aiorwlock_remote.core.timing import back_off, pause_behind
 
 IMMEDIATE_RETRIES = 2
 """So many refusals are followed by a new attempt without a pause."""
-RETRIES_AFTER_A_PAUSE = 3
-"""So many refusals after each pause are, too. A state that was read may be old already
-where other processes hand over without a pause; that of a refusal is the newest."""
+RETRIES_AFTER_A_PAUSE = 2
+"""So many refusals after each pause are, too: a state that was read may be old already
+where other processes hand over without a pause, and that of a refusal is newer."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
 """Seconds: half the upper bound of the first pause, and the bound of all pauses."""
 MAX_ENTERING_PAUSE = 1.0
@@ -92,7 +92,7 @@ class CasBackoff:
 
     The first retries start at once from the current state, which each refusal contains.
     After a pause that state is old, and a swap based on it would be refused again. So
-    the resource is read once more before the retry, and a few retries at once follow
+    the resource is read once more before the retry, and retries at once may follow
     (test_a_pause_is_followed_by_several_attempts). A client that wants to enter the
     queue pauses for longer than a holder (test_entering_pauses_grow_longer).
     """

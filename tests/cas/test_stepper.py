@@ -271,7 +271,7 @@ def test_twice_at_once_then_longer_each_time_up_to_a_limit() -> None:
         pausing(ORDER, MAX_PAUSE, refusals, reads.results.append)
     assert reads.results == [None, None]
     assert reads.pauses == []
-    for refusals in (*range(3, 26, 4), 10_003):
+    for refusals in (*range(3, 21, 3), 10_002):
         pausing(ORDER, MAX_PAUSE, refusals, reads.results.append)
     pauses = [seconds for seconds, _ in reads.pauses]
     assert pauses == [0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
@@ -286,7 +286,7 @@ def test_a_pause_is_followed_by_several_attempts() -> None:
         before = len(reads.pauses)
         pausing(ORDER, MAX_PAUSE, refusals, reads.results.append)
         paused += [refusals] * (len(reads.pauses) - before)
-    assert paused == [3, 7, 11]
+    assert paused == [3, 6, 9]
     assert reads.results == [None] * 8
 
 
@@ -295,7 +295,7 @@ def test_entering_pauses_grow_longer() -> None:
     """Processes that want one lock at once back off; a holder leaves."""
     reads = Reads()
     pausing = CasBackoff(reads.read, reads.later)
-    for refusals in (23, 31, 39, 10_003):
+    for refusals in (18, 24, 30, 10_002):
         pausing(ORDER, MAX_ENTERING_PAUSE, refusals, reads.results.append)
     pauses = [seconds for seconds, _ in reads.pauses]
     assert pauses == [0.128, 0.512, 1.0, 1.0]
