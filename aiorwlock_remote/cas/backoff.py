@@ -48,18 +48,9 @@ def longest_pause(command: Command, state: StoredState | None) -> float:
     return MAX_ENTERING_PAUSE
 
 
-def retry_pause(refusals: int, longest: float = MAX_PAUSE) -> float:
-    """Return seconds to wait before a retry: 0 after few refusals, later random."""
-    if refusals <= IMMEDIATE_RETRIES:
-        return 0.0
-    attempt = refusals - IMMEDIATE_RETRIES
-    return back_off(attempt, random(), first=FIRST_PAUSE, longest=longest)
-
-
-def pauses_until(refusals: int) -> int:
-    """Return how many pauses there are up to the retry after so many refusals."""
-    paused = max(0, refusals - IMMEDIATE_RETRIES)
-    return -(-paused // (1 + RETRIES_AFTER_A_PAUSE))
+def retry_pause(number: int, longest: float = MAX_PAUSE) -> float:
+    """Return the seconds, random, of the pause with this number, the first being 1."""
+    return back_off(number, random(), first=FIRST_PAUSE, longest=longest)
 
 
 async def retry_on_conflict(
@@ -83,7 +74,8 @@ async def retry_on_conflict(
         except Exception as exc:
             if not is_conflict(exc):
                 raise
-        await asyncio.sleep(retry_pause(refusals))
+        pauses = refusals - IMMEDIATE_RETRIES
+        await asyncio.sleep(retry_pause(pauses) if pauses > 0 else 0)
     return await work()
 
 
@@ -106,11 +98,12 @@ class CasBackoff:
     def __call__(
         self, resource: Resource, longest: float, refusals: int, go_on: GoOn
     ) -> None:
-        pauses = pauses_until(refusals)
-        if pauses == pauses_until(refusals - 1):
+        after_the_first = refusals - IMMEDIATE_RETRIES - 1
+        pauses, retries = divmod(after_the_first, 1 + RETRIES_AFTER_A_PAUSE)
+        if pauses < 0 or retries:
             go_on(None)
             return
-        pause = retry_pause(IMMEDIATE_RETRIES + pauses, longest)
+        pause = retry_pause(pauses + 1, longest)
         self._later(pause, partial(self._look, resource, go_on))
 
     def _look(self, resource: Resource, go_on: GoOn) -> None:
