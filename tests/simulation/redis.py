@@ -93,9 +93,11 @@ class RedisServers(SimulatedServer):
 
     # What there is
 
-    def held(self) -> Mapping[Resource, tuple[Doorman, int]]:
+    def held(self, label: str = "") -> Mapping[Resource, tuple[Doorman, int]]:
         found: dict[Resource, tuple[Doorman, int]] = {}
         for one in RESOURCES:
+            if label not in ("", one.label):
+                continue
             keys = keys_of("", one, 3600.0)
             names = [name for name in keys.args if isinstance(name, bytes)]
             data = self.node_of(keys).data

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from aiorwlock_remote._util import callback_thread
 from aiorwlock_remote.runtime import lease_keeper, store_client
+from tests.simulation.bounds import Bounds
 from tests.simulation.judge import Judge
 from tests.simulation.redis import REDIS_KINDS
 from tests.simulation.store import SimulatedServer
@@ -38,6 +39,8 @@ SPEED_ERRORS = {"tables": 0.0002}
 SPEED_ERROR = 0.002
 """By how much a clock is too fast or slow; each kind of store allows for more."""
 FAULTY_SECONDS = 12.0
+CALM_SECONDS = 6.0
+"""In which tasks are cancelled, and processes killed, while nothing else happens."""
 HEALING_SECONDS = 90.0
 
 
@@ -50,6 +53,7 @@ class Run:
     """Of the server: ``core`` runs the steps, ``tables`` compares and sets."""
     world: World = field(init=False)
     judge: Judge = field(default_factory=Judge)
+    bounds: Bounds = field(init=False)
     cycles: int = 0
 
     def __post_init__(self) -> None:
@@ -65,6 +69,7 @@ class Run:
             self.server = TableServer(self.world)
         else:
             self.server = SimulatedServer(self.world, self._speed())
+        self.bounds = Bounds(self)
         self.processes: list[SimulatedProcess] = []
         self.working: set[Working] = set()
         self.faulty = not self.plan.calm
@@ -72,6 +77,7 @@ class Run:
         self._names = 0
 
     def start(self) -> None:
+        self.bounds.begin()
         for _ in range(self.plan.processes):
             self.start_process()
 
@@ -123,6 +129,14 @@ class Faults:
 
     def begin(self) -> None:
         run, random = self._run, self._random
+        if run.plan.calm:
+            # An interrupted thread drops its grant, which the collector finds.
+            if run.plan.cancels and run.kind != "sync":
+                run.world.interrupt_rate = random.choice([0.0, 0.05, 0.2])
+                self._at_times(self._cancel, random.randint(1, 6))
+            if run.plan.kills:
+                self._at_times(self._kill, random.randint(1, 3))
+            return
         network = run.server.network
         network.slow = random.choice([0.0, 0.02, 0.2])
         network.message_lost = random.choice([0.0, 0.05, 0.5])
@@ -143,6 +157,10 @@ class Faults:
 
     def heal(self) -> None:
         self._run.heal()
+
+    def _at_times(self, fault: Callable[[], object], count: int) -> None:
+        for _ in range(count):
+            self._run.world.after(self._random.uniform(0.0, CALM_SECONDS), fault)
 
     def _strike(self, fault: Callable[[], object]) -> None:
         if self._run.faulty:  # it may be over sooner than planned
@@ -235,8 +253,8 @@ def simulate(seed: int, kind: str = "core") -> Run:
     with simulated(world, run.server):
         run.start()
         faults = Faults(run)
+        faults.begin()
         if not run.plan.calm:
-            faults.begin()
             world.run(world.now + FAULTY_SECONDS, run.finished)
             faults.heal()
         world.run(world.now + HEALING_SECONDS, run.finished)

@@ -77,6 +77,8 @@ class SimulatedServer:
         self.seats: dict[Resource, MutexRecord] = {}
         self.stores: dict[str, StoreLinks] = {}
         self.all_stores: list[StoreLinks] = []
+        self.foreign: dict[str, float] = {}
+        """Until when another program has which mutex record."""
         self.busy_until = 0.0
         self.requests = 0
 
@@ -116,10 +118,17 @@ class SimulatedServer:
                 self._send_message(store, resource, pushed)
         return step.reply
 
-    def held(self) -> Mapping[Resource, tuple[Doorman, int]]:
-        """Return the records, and the time by the clock that judges them."""
+    def held(self, label: str = "") -> Mapping[Resource, tuple[Doorman, int]]:
+        """Return the records, and the time by the clock that judges them.
+
+        ``label``: of the one resource that is asked for; by default all are.
+        """
         now = self.now()
-        return {resource: (record, now) for resource, record in self.records.items()}
+        return {
+            resource: (record, now)
+            for resource, record in self.records.items()
+            if label in ("", resource.label)
+        }
 
     def processes_of_clients(self) -> Mapping[str, SimulatedProcess]:
         return {store.client_id: store.process for store in self.all_stores}
@@ -141,8 +150,34 @@ class SimulatedServer:
 
     def faults(self, random: Random) -> list[Callable[[], object]]:
         """Return faults of connections and servers, each as often as it is likely."""
-        cut = partial(self._cut, random)
-        return [cut, cut]
+        cut, foreign = partial(self._cut, random), partial(self._visit, random)
+        return [cut, cut, foreign, foreign, partial(self._set_back, random)]
+
+    def _visit(self, random: Random) -> None:
+        """Let another program have the mutex record, if it is free, for a while."""
+        resource, ticket = Resource("a", "1"), f"program-{random.randrange(10**9)}"
+        value, now = f"{ticket},1700000000", self.now()
+        seat = self.seats.get(resource)
+        if seat is not None and (seat.expires is None or seat.expires > now):
+            return
+        self.seats[resource] = MutexRecord(value)
+        seconds = random.uniform(0.1, 2.0)
+        self.foreign[resource.label] = self.world.now + seconds
+        self.world.tell(f"another program has {resource.label} for {seconds:.3f} s")
+
+        def leave() -> None:
+            found = self.seats.get(resource)
+            if found is None or found.value != value:
+                self.world.fail(f"the record of another program is {found} now")
+            else:
+                del self.seats[resource]
+
+        self.world.after(seconds, leave)
+
+    def _set_back(self, random: Random) -> None:
+        seconds = random.uniform(0.1, 3.0)
+        self.world.tell(f"the server's clock is set back by {seconds:.3f} s")
+        self.ahead -= seconds
 
     def _cut(self, random: Random) -> None:
         for store in self._a_store(random):

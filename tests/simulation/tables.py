@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
+from random import Random
 
 import anyio
 
@@ -50,13 +51,20 @@ class TableServer(SimulatedServer):
     def now(self) -> int:
         return self.tables.now()
 
-    def held(self) -> dict[Resource, tuple[Doorman, int]]:
+    def held(self, label: str = "") -> dict[Resource, tuple[Doorman, int]]:
         now = self.now()
-        return {
-            resource_from_row(*key): (load_record(text, created), now)
+        rows = {
+            resource_from_row(*key): (created, text)
             for key, (created, _, text) in self.tables.doormen.items()
-            if text is not None
         }
+        return {
+            resource: (load_record(text, created), now)
+            for resource, (created, text) in rows.items()
+            if text is not None and label in ("", resource.label)
+        }
+
+    def faults(self, random: Random) -> list[Callable[[], object]]:
+        return super().faults(random)[:2]  # those of connections
 
     def ask(self, name: str, values: Values) -> StoredRow:
         self.requests += 1

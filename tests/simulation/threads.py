@@ -12,7 +12,7 @@ from unittest.mock import patch
 from aiorwlock_remote import sync
 from aiorwlock_remote.errors import Closed
 from aiorwlock_remote.sync import background, callers, twins
-from tests.simulation.judge import Visit
+from tests.simulation.bounds import Attempt, Terms
 from tests.simulation.work import Working
 from tests.simulation.world import (
     SimulatedLock,
@@ -91,24 +91,27 @@ class ThreadsWorking(Working):
         # A store that was down at ``connect`` is opened by the first use of a lock.
         with self._outcome(name):
             # Both kinds of ``Locks`` have the same names.
-            chosen: tuple[Any, int] = self._lock(cast("Any", locks), random)
-            lock, limit = chosen
+            chosen: tuple[Any, Terms] = self._lock(cast("Any", locks), random)
+            lock, terms = chosen
             timeout = random.choice([None, None, 0.0, 0.3, 2.0])
             self._tell(f"{name} asks for {lock.resource} ({timeout})")
-            with lock.acquire(timeout) as held:
-                visit = self._enters(held, name, limit)
-                for _ in range(random.randint(0, 4)):
-                    self._pass_blocking(random)
-                    self._touch(held, visit)
-                if held.mode != "permit" and random.random() < 0.15:
-                    self._move(held, name, random)
+            with (
+                self._attempt(lock, name, terms, timeout) as attempt,
+                lock.acquire(timeout) as held,
+            ):
+                self._inside_blocking(held, attempt, random)
 
-    def _move(self, held: Held, name: str, random: Random) -> Visit:
-        moved = held.upgrade(1.0) if held.mode == "read" else held.downgrade()
-        visit = self._enters(moved, name)
-        self._pass_blocking(random)
-        self._touch(moved, visit)
-        return visit
+    def _inside_blocking(self, held: Held, attempt: Attempt, random: Random) -> None:
+        self._enters(held, attempt)
+        for _ in range(random.randint(0, 4)):
+            self._pass_blocking(random)
+            self._touch(held, attempt)
+        if held.mode != "permit" and random.random() < 0.15:
+            with self.run.bounds.moving(attempt):
+                moved = held.upgrade(1.0) if held.mode == "read" else held.downgrade()
+            self._enters(moved, attempt)
+            self._pass_blocking(random)
+            self._touch(moved, attempt)
 
     def _pass_blocking(self, random: Random) -> None:
         current_thread().wait(random.choice([0.0, 0.005, 0.05, 0.5, 1.2]))

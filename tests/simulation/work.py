@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from aiorwlock_remote.errors import AcquireUncertain, Closed, UpgradeConflict
 from aiorwlock_remote.locks.connect import open_in
 from aiorwlock_remote.locks.lock import AnyLock, Semaphore
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from tests.simulation.judge import Visit
+from tests.simulation.bounds import Attempt, Terms
 from tests.simulation.world import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -44,20 +44,30 @@ class Plan:
     kinds: list[str]
     calm: bool
     """Nothing fails: then no grant may be lost, and no request fail."""
+    cancels: bool
+    """Tasks are cancelled, though nothing fails."""
+    kills: bool
+    """Processes are killed, though nothing else fails."""
 
     @classmethod
     def of(cls, random: Random) -> Plan:
         kinds = random.choice(
             [["mutex"], ["mutex", "rwlock"], ["rwlock"], ["semaphore", "rwlock"]]
         )
-        return cls(
+        plan = cls(
             processes=random.randint(2, 4),
             tasks=random.randint(1, 3),
             rounds=random.randint(3, 6),
             leases=random.choice([[1.0], [1.0], [1.0, 3.0], [1.0, 30.0], [30.0]]),
             kinds=kinds,
-            calm=random.random() < 0.2,
+            calm=False,
+            cancels=False,
+            kills=False,
         )
+        chance = random.random()
+        plan.calm, plan.cancels = chance < 0.5, 0.2 <= chance < 0.4
+        plan.kills = 0.4 <= chance < 0.5
+        return plan
 
 
 @dataclass(eq=False)
@@ -101,7 +111,10 @@ class Working:
                 # Who stays until all is well has to leave nothing behind.
                 await asyncio.sleep(run.until_calm(self.process))
                 if not self.closing:
-                    last = (self._last_cycle(locks, name) for name in names)
+                    last = [
+                        asyncio.create_task(self._last_cycle(locks, name), name=name)
+                        for name in names
+                    ]
                     await asyncio.gather(*last)
         self._ends()
 
@@ -151,39 +164,43 @@ class Working:
             await asyncio.sleep(random.expovariate(10.0))
 
     async def _one_cycle(self, locks: Locks, name: str, random: Random) -> None:
-        lock, limit = self._lock(locks, random)
+        lock, terms = self._lock(locks, random)
         timeout = random.choice([None, None, 0.0, 0.3, 2.0])
         self._tell(f"{name} asks for {lock.resource} ({lock.mode}, {timeout})")
-        with self._outcome(name):
+        with self._outcome(name), self._attempt(lock, name, terms, timeout) as attempt:
             async with lock.acquire(timeout) as held:
-                await self._inside(held, name, random, limit)
+                await self._inside(held, attempt, random)
 
     async def _last_cycle(self, locks: Locks, name: str) -> None:
         # Everything works again: a short lease is renewed, and nobody fails.
         random = Random(f"{self.run.seed} {name} last")
-        lock, limit = self._lock(locks, random, lease=1.0)
+        lock, terms = self._lock(locks, random, lease=1.0)
         self._tell(f"{name} asks for {lock.resource} for the last time")
-        with self._outcome(name):
+        with self._outcome(name), self._attempt(lock, name, terms) as attempt:
             async with lock.acquire() as held:
-                visit = self._enters(held, name, limit)
+                self._enters(held, attempt)
                 await asyncio.sleep(1.5)
-                self._touch(held, visit)
+                self._touch(held, attempt)
 
     async def _both(self, locks: Locks, name: str, random: Random) -> None:
         lease = random.choice(self.run.plan.leases)
-        wanted = locks.mutex("a", 1, lease=lease), locks.rwlock("b", 1, lease=lease)
+        one = locks.mutex("a", 1, lease=lease)
+        other = locks.rwlock("b", 1, lease=lease).writer
         timeout = random.choice([None, 0.0, 1.0])
         self._tell(f"{name} asks for both ({timeout})")
-        with self._outcome(name):
-            async with locks.multi(
-                wanted[0], wanted[1].writer, timeout=timeout
-            ) as held:
-                for one in held:
-                    one.check()
-                visits = [self._enters(one, name) for one in held]
+        with (
+            self._outcome(name),
+            self._attempt(one, name, Terms(lease), 0.0) as first,
+            self._attempt(other, name, Terms(lease), 0.0) as second,
+        ):
+            async with locks.multi(one, other, timeout=timeout) as held:
+                for each in held:
+                    each.check()
+                for each, attempt in zip(held, (first, second), strict=True):
+                    self._enters(each, attempt)
                 await self._pass_time(random)
-                for one, visit in zip(held, visits, strict=True):
-                    self._touch(one, visit)
+                for each, attempt in zip(held, (first, second), strict=True):
+                    self._touch(each, attempt)
 
     @contextmanager
     def _outcome(self, name: str) -> Iterator[None]:
@@ -202,39 +219,63 @@ class Working:
 
     def _lock(
         self, locks: Locks, random: Random, lease: float | None = None
-    ) -> tuple[AnyLock | Semaphore, int]:
+    ) -> tuple[AnyLock | Semaphore, Terms]:
         kind = random.choice(self.run.plan.kinds)
         lease = lease or random.choice(self.run.plan.leases)
         if kind == "mutex":
-            return locks.mutex("a", 1, lease=lease), 1
+            return locks.mutex("a", 1, lease=lease), Terms(lease)
         if kind == "semaphore":
-            return locks.semaphore("s", 1, PERMITS, lease=lease), PERMITS
+            permits = locks.semaphore("s", 1, PERMITS, lease=lease)
+            return permits, Terms(lease, PERMITS)
         lock = locks.rwlock("b", 1, lease=lease)
-        return (lock.writer if random.random() < 0.4 else lock.reader), 1
+        return (lock.writer if random.random() < 0.4 else lock.reader), Terms(lease)
 
-    async def _inside(self, held: Held, name: str, random: Random, limit: int) -> None:
-        visit = self._enters(held, name, limit)
+    def _attempt(
+        self,
+        lock: AnyLock | Semaphore,
+        name: str,
+        terms: Terms,
+        timeout: float | None = None,
+    ) -> AbstractContextManager[Attempt]:
+        return self.run.bounds.attempt(
+            *(self.process, name, lock.resource, lock.mode, terms),
+            queues=timeout != 0.0,
+        )
+
+    async def _inside(self, held: Held, attempt: Attempt, random: Random) -> None:
+        self._enters(held, attempt)
         for _ in range(random.randint(0, 4)):
             await self._pass_time(random)
-            self._touch(held, visit)
+            self._touch(held, attempt)
             if random.random() < 0.1:
                 await held.extend()
-                self._touch(held, visit)
+                self._touch(held, attempt)
         if held.mode != "permit" and random.random() < 0.15:
-            reads = held.mode == "read"
-            moved = await (held.upgrade(1.0) if reads else held.downgrade())
-            visit = self._enters(moved, name)
+            try:
+                with self.run.bounds.moving(attempt):
+                    reads = held.mode == "read"
+                    moved = await (held.upgrade(1.0) if reads else held.downgrade())
+            except LockTimeout:
+                self._touch(held, attempt)  # it reads on
+                await self._pass_time(random)
+                self._touch(held, attempt)
+                raise
+            self._enters(moved, attempt)
             await self._pass_time(random)
-            self._touch(moved, visit)
+            self._touch(moved, attempt)
 
-    def _enters(self, held: AnyHeld, name: str, limit: int = 1) -> Visit:
+    def _enters(self, held: AnyHeld, attempt: Attempt) -> None:
         held.check()
+        name, limit = attempt.task, attempt.terms.limit
         self._tell(f"{name} has {held.resource} ({held.mode}), fence {held.fence}")
-        return self.run.judge.enters(held, name, self.process.time, limit)
+        attempt.visit = self.run.judge.enters(held, name, self.process.time, limit)
+        self.run.bounds.enters(held, attempt)
 
-    def _touch(self, held: AnyHeld, visit: Visit) -> None:
+    def _touch(self, held: AnyHeld, attempt: Attempt) -> None:
         held.check()
-        self.run.judge.touches(visit, self.process.time)
+        assert attempt.visit is not None
+        self.run.judge.touches(attempt.visit, self.process.time)
+        self.run.bounds.believes(held, attempt)
 
     async def _pass_time(self, random: Random) -> None:
         seconds = random.choice([0.0, 0.005, 0.05, 0.5, 1.2])

@@ -57,6 +57,15 @@ class World:
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._left = MAX_EVENTS
 
+    @contextmanager
+    def no_stalls(self) -> Iterator[None]:
+        """Context manager: in its block no process stalls, to judge what it does."""
+        rate, self.stall_rate = self.stall_rate, 0.0
+        try:
+            yield
+        finally:
+            self.stall_rate = rate
+
     def running_process(self) -> SimulatedProcess:
         assert self.current is not None
         return self.current
