@@ -286,6 +286,10 @@ class Client:
     async def adopt(self, ticket: str) -> Held:
         return await self._locks.adopt(ticket)
 
+    async def release_ticket(self, number: int, ticket: str) -> bool:
+        name = "hot", self._number(number)
+        return await self._locks.release_mutex_lock(*name, ticket)
+
     async def acquire_two(self, numbers: tuple[int, int]) -> tuple[Held, ...]:
         locks = (self.mutex("hot", number) for number in numbers)
         return await self._locks.multi(*locks, timeout=PATIENCE)
@@ -526,6 +530,13 @@ class Task:
             left -= pause
         await self.client.leave(grant)
 
+    async def hot_released(self) -> None:
+        """Release what this task does not hold, as who repeats a release does."""
+        number = self.random.randrange(names.UNFAIR)
+        self.client.count("release")
+        ticket = self.random.randbytes(16).hex()
+        assert not await self.client.release_ticket(number, ticket)
+
     async def hot_info(self) -> None:
         self.client.count("info")
         number = self.random.randrange(names.HOT)
@@ -620,6 +631,7 @@ TURNS: list[tuple[Turn, float]] = [
     (Task.hot_timed_out, 2.0),
     (Task.hot_moved, 0.5),
     (Task.long, 0.2),
+    (Task.hot_released, 0.5),
     (Task.hot_info, 1.0),
     (Task.hot_list, 0.02),
     (Task.two, 0.5),
