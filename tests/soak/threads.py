@@ -24,7 +24,7 @@ from tests.soak.counts import Counts
 
 AWAITED = {
     *("acquire", "try_acquire", "release", "extend", "guard", "downgrade", "upgrade"),
-    *("adopt", "info", "multi"),
+    *("adopt", "info", "multi", "release_mutex_lock"),
 }
 """Calls of the synchronous API whose async twins are awaited, or entered."""
 
