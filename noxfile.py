@@ -55,25 +55,8 @@ WORKING_COPY = "-e .[all]"
 
 # ----------------------------------------------------------------- sessions
 
-# An assertion on the text of an error, in which a fence may stand by chance.
-OF_A_TEXT = "ionError: Regex"
-GRAVE = "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"
-# A shared machine may stand still for seconds in the middle of a test. So two failures
-# of a run are run again, and named in its summary; never those of the rules, of waiting
-# and renewing, nor those that say that two holders overlapped or a fence went back.
-SECOND_LOOK = (
-    *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "2"),
-    f"--rerun-except=(?s)^Assert(?!{OF_A_TEXT}).*({GRAVE})",
-    *(
-        word
-        for part in (
-            *("cas", "conformance", "core", "locks", "runtime", "testing"),
-            "faults/test_redis_cancels.py",
-        )
-        for word in ("--rerun-exclude-path", f"tests/{part}")
-    ),
-    "--rerun-show-tracebacks",
-)
+# Few tests are repeated if they fail (tests/second_look.py): all failures are shown.
+SECOND_LOOKS = "--rerun-show-tracebacks"
 
 
 @nox.session(python=VERSIONS)
@@ -148,7 +131,7 @@ def ci(session: nox.Session) -> None:
     # One of them has the crowds, and mostly waits; the others wait for servers, leases
     # and processes for half of the time.
     session.run(
-        *("pytest", "-n", "6", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
+        *("pytest", "-n", "6", "--dist", "worksteal", SECOND_LOOKS), *session.posargs
     )
 
 
@@ -389,7 +372,7 @@ def servers_of_today(session: nox.Session) -> None:
         # MySQL has no other session: its conformance suite is to be whole here.
         turns = {"ALL_TURNS": "1"} if name == "databases" else {}
         session.run(
-            *("pytest", "-n", "3", "--dist", "worksteal", *SECOND_LOOK, *others),
+            *("pytest", "-n", "3", "--dist", "worksteal", SECOND_LOOKS, *others),
             env={"SERVERS": ROUNDS_OF_TODAY[name], "LONG": "1", **turns},
         )
 

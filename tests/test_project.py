@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.second_look import MOST
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -246,3 +248,23 @@ def test_one_list_of_pythons(noxfile: ModuleType) -> None:
     assert PROJECT["project"]["requires-python"] == f">={listed[0]}"
     assert PROJECT["tool"]["mypy"]["python_version"] == listed[0]
     assert PROJECT["tool"]["pyright"]["pythonVersion"] == listed[0]
+
+
+# ------------------------------------------------------------------ second looks
+
+
+def test_few_tests_are_run_again_if_they_fail() -> None:
+    """None of pure code, of waiting and renewing, or of the conformance suite."""
+    marked = []
+    for path in files():
+        if path.suffix != ".py" or path.name in {"second_look.py", Path(__file__).name}:
+            continue
+        text = path.read_text("utf-8")
+        where = path.relative_to(ROOT).as_posix()
+        marked += [where] * len(re.findall(r"^ *@second_look\(", text, re.MULTILINE))
+        assert "mark.flaky" not in text, where
+        assert "--reruns" not in text, where
+    assert 0 < len(marked) <= MOST
+    never = ("cas", "conformance", "core", "locks", "runtime", "testing")
+    forbidden = tuple(f"tests/{part}/" for part in never)
+    assert not [where for where in marked if where.startswith(forbidden)]

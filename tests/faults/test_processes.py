@@ -13,6 +13,7 @@ from aiorwlock_remote.testing.history import Event, Granted
 from tests.faults import kills
 from tests.faults.workers import WorkerPool
 from tests.judge.fix_judge import GoJudge
+from tests.second_look import second_look
 
 LEASE = 1.0
 NAMES = ("w0", "w1", "w2", "w3")
@@ -44,6 +45,7 @@ def judged(pool: WorkerPool, go_judge: GoJudge, lease: float) -> list[Event]:
     return events
 
 
+@second_look("its processes end after so many seconds")
 def test_fifty_tasks_in_four_processes(
     url: str, tmp_path: Path, go_judge: GoJudge
 ) -> None:

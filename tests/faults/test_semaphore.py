@@ -16,6 +16,7 @@ from aiorwlock_remote.testing.history import Died, Event, Granted, Lost, Releasi
 from tests.faults.shared_store import LOOPS, FourWorkers
 from tests.faults.store_outages import Outage
 from tests.faults.workers import WorkerPool
+from tests.second_look import second_look
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -56,6 +57,7 @@ def most_at_once(events: Iterable[Event]) -> int:
     return most
 
 
+@second_look("somebody has to enter so many seconds after each outage")
 def test_never_more_holders_than_permits(
     site: tuple[str, Outage], tmp_path: Path
 ) -> None:

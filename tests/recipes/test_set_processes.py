@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.fix_sets import KEY, traces
+from tests.second_look import second_look
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
 
@@ -78,6 +79,7 @@ def turns_of(path: Path) -> list[Turn]:
     return turns
 
 
+@second_look("it measures which share of its time each mutex is in use")
 def test_fifty_tasks_in_four_processes(
     fresh_redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from aiorwlock_remote.testing.history import (
     Releasing,
     encode_event,
 )
+from tests.second_look import second_look
 from tests.soak import run
 from tests.soak.judge import SECOND, FaultLog, Judge
 from tests.soak.names import LIMIT
@@ -56,6 +57,7 @@ def soaked(site: Site, folder: Path, *, faults: int, plant: str = "") -> dict[st
     return soak.run(60.0, operations=500, faults=faults)
 
 
+@second_look("its judge allows so many seconds for each entry and loss")
 @pytest.mark.slow
 def test_the_soak_finds_no_problem(site: Site, tmp_path: Path) -> None:
     figures = soaked(site, tmp_path, faults=5)
