@@ -57,7 +57,7 @@ async def run_in_thread(
     import asyncio  # noqa: PLC0415 - not for trio's sake
 
     ended = asyncio.get_running_loop().run_in_executor(None, function)
-    # If it is abandoned, nobody else looks at its error.
+    # If it is abandoned, no other code looks at its error.
     ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     with anyio.CancelScope(shield=not abandon):
         await asyncio.wait([ended])

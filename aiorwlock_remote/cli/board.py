@@ -91,7 +91,7 @@ def board(
     password, or use an SSH tunnel.
 
     The page shows what `rwlock watch` shows, and a time line of each resource. The
-    store is scanned only while somebody looks at the page: one scan at a time for all
+    store is scanned only while a browser looks at the page: one scan at a time for all
     viewers, as `rwlock ls` does.
     """
     check_seconds("--every", every, least=MIN_INTERVAL)

@@ -42,7 +42,7 @@ class TypeFigures:
                 self.never_ending += 1
             elif holder.expires_in <= 0:
                 self.ran_out += 1
-                continue  # it blocks nobody
+                continue  # it blocks no client
             self.held[holder.mode] += 1
             self.oldest_held = max(self.oldest_held or 0.0, holder.age)
         self.left_behind += len(left_behind(seen))

@@ -194,8 +194,8 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
 
 
 def _may_be_together(grants: Sequence[RowGrant]) -> bool:
-    # If one of them had ended, a step would count the row as free, whoever else has it
-    # (tests/fuzz/test_damage.py).
+    # If one of them had ended, a step would count the row as free, whichever client has
+    # it (tests/fuzz/test_damage.py).
     modes = [grant.mode for grant in grants]
     return modes == [Mode.WRITE] or all(mode is Mode.READ for mode in modes)
 

@@ -298,7 +298,7 @@ async def _released(
     try:
         return await handler(request)
     except (web.HTTPSuccessful, web.HTTPRedirection):
-        # An answer of success, which is raised: a loss has to be told in its place
+        # An answer of success, which is raised: a loss has to be reported in its place
         # (test_a_loss_before_the_commit_is_no_success).
         await holds.release()
         raise

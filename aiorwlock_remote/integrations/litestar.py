@@ -227,7 +227,7 @@ def stop_waiting(app: Litestar) -> None:
     """Let every request that waits for a ``hold`` be answered by 503, now and later.
 
     SIGTERM and SIGINT do that; call this function in the event loop of the application
-    if another event tells your server to stop. Requests that hold a lock go on. The
+    if another event makes your server stop. Requests that hold a lock go on. The
     next start of the application ends it.
 
     Raises:

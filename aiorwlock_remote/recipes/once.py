@@ -174,11 +174,11 @@ class PeriodMark:
     - Unless ``recorded``, the first mark lives for the period, and nothing has to be
       sent when the job ends: no outage or cancellation can undo it.
     - ``begin`` that does not return True has ended when no mark of its own is left, as
-      far as the store can be reached. So whoever holds the lock of the job, and finds a
-      mark, finds that of a run: a store may carry out requests for two resources in any
-      order, and a mark that is withdrawn after the lock of the job was released would
-      keep the next machine from a run that never was (test_a_cancelled_start_of_which
-      _the_mark_is_late).
+      far as the store can be reached. So the process that holds the lock of the job,
+      and finds a mark, finds that of a run: a store may carry out requests for two
+      resources in any order, and a mark that is withdrawn after the lock of the job was
+      released would keep the next machine from a run that never was
+      (test_a_cancelled_start_of_which_the_mark_is_late).
     - Without ``at_least`` there is no mark while the job runs: with ``retry`` the next
       call may run it as soon as it has failed (test_a_retry_may_follow_at_once).
     """
@@ -204,7 +204,7 @@ class PeriodMark:
         """
         terms = self._terms
         # Shorter than the lock of the job: if this process dies in between, its mark
-        # keeps nobody from a job that may be run again.
+        # keeps no process from a job that may be run again.
         lease = terms.at_least or max(MIN_LEASE, min(terms.lease / 2, SHORTEST_LEASE))
         try:
             held = await self._in_outages(

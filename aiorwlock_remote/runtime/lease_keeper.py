@@ -279,7 +279,7 @@ class RenewalWorker:
                     gone += was_held and lease.state is LeaseState.LOST
                     self._retry([lease])  # unless it was lost
                 elif isinstance(outcome, Exception):
-                    # One error may be that of many: it is told once.
+                    # One error may be that of many: it is reported once.
                     some, _ = failed.setdefault(id(outcome), ([], outcome))
                     some.append(lease)
                 else:

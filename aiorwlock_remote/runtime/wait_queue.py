@@ -181,7 +181,7 @@ class WaitQueue:
         self._watched = False
         self._limit_told = False
         # Kept for the event ``claim_missed`` alone: the local time of the last wake-up,
-        # and the grant that the store pushed, if its message let nobody in.
+        # and the grant that the store pushed, if its message let no task in.
         self._woken_at = math.inf
         self._missed: PushedGrant | None = None
         # The confirmation of a grant that may be pushed, and what sends it.

@@ -291,7 +291,7 @@ class _Call(Generic[T]):
         return asyncio.Event()
 
     async def run(self, loop: Background) -> None:
-        """Make the call."""
+        """Make the call, in the loop's thread."""
         _calling_thread.set(self.thread)
         before, self.before = self.before, None
         try:

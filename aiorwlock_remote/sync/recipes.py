@@ -72,7 +72,7 @@ class Entered(Made[A], Generic[A, H]):
 
 
 class LeaderTwin(Entered[AsyncLeader, H]):
-    """Base of ``Leader``."""
+    """Base of ``Leader``: the calls that are not derived."""
 
     def __enter__(self) -> Self:
         self._enter(partial(_stand_by, self._twin))
@@ -117,7 +117,7 @@ class LeaderTwin(Entered[AsyncLeader, H]):
 
 
 class OnceTwin(Entered[AsyncOnce, H]):
-    """Base of ``Once``."""
+    """Base of ``Once``: the calls that are not derived."""
 
     def run(self, job: Callable[[], object]) -> bool:
         """Run ``job()`` unless it has run in this period, or another machine runs it.

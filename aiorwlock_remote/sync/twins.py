@@ -289,7 +289,7 @@ class Opener:
 
     def _lock(self) -> threading.Lock:
         # Made when it is needed: if gevent came between, as in a worker that patches
-        # after the fork, whoever waits must not block the greenlet that opens.
+        # after the fork, a thread that waits must not block the greenlet that opens.
         lock: threading.Lock = self.__dict__.setdefault("_opening", threading.Lock())
         return lock
 
@@ -528,7 +528,7 @@ class SyncGrant(Calls, Generic[A]):
 
 
 def _hand_out(got: object, source: Calls) -> None:
-    # From now on drops are told of: the thread has what the loop made for it.
+    # From now on drops are reported: the thread has what the loop made for it.
     if got is None:
         return
     several = isinstance(got, tuple)
@@ -585,7 +585,7 @@ class GrantTwin(SyncGrant[H]):
 
 
 class HeldTwin(GrantTwin[aio.Held]):
-    """Base of ``Held``."""
+    """Base of ``Held``: the calls that are not derived."""
 
     def __init__(self, loop: Background, twin: aio.Held) -> None:
         super().__init__(loop, twin)
@@ -605,7 +605,7 @@ class HeldTwin(GrantTwin[aio.Held]):
 
 
 class MovingHeldTwin(SyncGrant[AsyncMovingHeld]):
-    """Base of ``MovingHeld``."""
+    """Base of ``MovingHeld``: the calls that are not derived."""
 
     def __init__(self, loop: Background, twin: AsyncMovingHeld) -> None:
         super().__init__(loop, twin)
@@ -638,7 +638,7 @@ class MovingHeldTwin(SyncGrant[AsyncMovingHeld]):
 
 
 class OccupiedTwin(SyncGrant[AsyncOccupied]):
-    """Base of ``Occupied``."""
+    """Base of ``Occupied``: the calls that are not derived."""
 
     def __init__(self, loop: Background, twin: AsyncOccupied) -> None:
         super().__init__(loop, twin)

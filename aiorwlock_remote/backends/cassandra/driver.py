@@ -63,7 +63,7 @@ def is_legacy(session: Session, timeout: float) -> bool:
 
     Raise the driver's error if the session does not answer in ``timeout`` seconds.
     """
-    # The driver tells it only by refusing a profile, before it sends anything.
+    # The driver shows it only by refusing a profile, before it sends anything.
     profile = session.execution_profile_clone_update(
         EXEC_PROFILE_DEFAULT, row_factory=dict_factory
     )

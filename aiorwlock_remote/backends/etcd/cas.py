@@ -312,7 +312,7 @@ class EtcdCas(CasStore):
                 messages.TXN, request, messages.parse_transaction
             )
         except CasContention:
-            self._idle_lease.forget()  # somebody has revoked it
+            self._idle_lease.forget()  # another client has revoked it
             raise
         self._client.saw(found.revision)
         if not found.succeeded:

@@ -181,7 +181,7 @@ class MariadbResult(NamedTuple):
 
 # What asyncmy says of autocommit is not asked. Whatever ``GLOBAL autocommit`` is, the
 # greeting of MySQL says "on", as does each of its answers, and asyncmy sends no SET. A
-# step that relies on that is told as done, and rolled back later: two holders
+# step that relies on that is reported as done, and rolled back later: two holders
 # (test_autocommit.py).
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
     """Send statements and ``COMMIT`` as one request; return one result for each.

@@ -150,8 +150,8 @@ class PostgresqlDriver(Driver[Connection]):
         return True
 
     def borrowed(self, connection: Connection) -> None:
-        # A step in a transaction would be told as done, and rolled back by the pool.
-        # What asyncpg says is what the server's last answer has said.
+        # A step in a transaction would be reported as done, and the pool would roll it
+        # back. What asyncpg says is what the server's last answer has said.
         if connection.is_in_transaction():
             raise ConfigurationError(
                 what=f"{self.options.where}: connections come in an open transaction",

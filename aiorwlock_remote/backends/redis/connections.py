@@ -129,7 +129,7 @@ class ConnectionFactory:
             finder: Knows which server was the primary before a failover.
             in_thread: Whether the function is called in the loop of a renewal channel,
                 and not in that of the store.
-            server: The server to connect to, whoever is the primary; None: the primary,
-                or the only server.
+            server: The server to connect to, whichever is the primary; None: the
+                primary, or the only server.
         """
         return dial_url

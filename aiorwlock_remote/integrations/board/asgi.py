@@ -34,11 +34,11 @@ __all__ = ["board_app"]
 def board_app(locks: ShownLocks, **options: Unpack[BoardArgs]) -> Starlette:
     """Return an ASGI application that shows the locks of a store; no I/O yet.
 
-    The page has no authentication. The store is scanned only while somebody looks at
+    The page has no authentication. The store is scanned only while a browser looks at
     the page.
 
     Args:
-        locks: ``connect(…)``, which is opened when somebody looks; or the open
+        locks: ``connect(…)``, which is opened when a browser looks; or the open
             ``Locks``, or a function that returns it, as ``lambda: get_locks(app)``.
         **options: Those of the page; see ``BoardArgs``.
 

@@ -94,7 +94,7 @@ class Board:
             if self._viewers == 1:  # perhaps in another loop than before
                 self._lock, self._published = anyio.Lock(), anyio.Event()
             self._task = BackgroundTask(current_event_loop(), self._run)
-        # Whoever reloads the page does not make the scans come more often.
+        # A reload of the page does not make the scans come more often.
         if self._task is not None and not self._fresh:
             self._task.wake()
         try:

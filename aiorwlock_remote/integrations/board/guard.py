@@ -1,7 +1,7 @@
 """Which requests the live page answers: hosts, origins; and its headers.
 
 The page has no authentication. These checks keep *other web sites* out, whose scripts
-run in the browser of somebody who can reach the page.
+run in the browser of a person who can reach the page.
 
 None of them needs a secret, so every process of an application answers alike. What the
 page sends to end a grant, another site cannot send:
@@ -12,7 +12,7 @@ page sends to end a grant, another site cannot send:
 - A header of the page's own and a body of JSON: a form can send neither, and a script
   of another origin only after a preflight, which the board refuses. This holds where
   ``Origin`` differs in its scheme alone: ``http://ops.example`` in the hands of
-  somebody on the way.
+  an attacker on the way.
 - ``Sec-Fetch-Site``, where the browser sends it: also if the application around the
   board answers preflights for all origins.
 

@@ -72,7 +72,7 @@ class BoardModel:
         self.trouble: str = ""
         self._trouble_since: float | None = None
         self._as_of: float | None = None
-        # Before the first scan nobody looked either.
+        # Before the first scan no browser looked either.
         self._paused_since: float | None = 0.0
         self._seen_at = self._latest_end = 0.0
         self._rows: dict[Resource, Row] = {}
@@ -196,7 +196,7 @@ class BoardModel:
                 self._add_span(row, one | {"to": _rounded(end), "wait": True})
 
     def _end_of(self, one: Json, new: list[tuple[float, str]], count: int) -> float:
-        # A grant that excluded it tells the end of the one before more exactly than the
+        # A grant that excluded it shows the end of the one before more exactly than the
         # scan: the store's time of that grant.
         since: float = one["since"]
         end = self._latest_end

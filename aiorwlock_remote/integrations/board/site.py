@@ -161,7 +161,7 @@ class BoardSite:
         if self.board.viewers >= MAX_VIEWERS:
             # An event: a browser does not show a page why its stream was refused.
             return _response(200, _FULL, EVENTS)
-        # Proxies are told not to keep events back.
+        # Proxies are asked not to keep events back.
         more = {"content-type": EVENTS, "x-accel-buffering": "no"}
         since: str | None = None
         if request.method != "HEAD":
@@ -181,7 +181,7 @@ class BoardSite:
             return _refused(refusal)
         try:
             body = await _read(request.body, MAX_BODY)
-        except ConnectionError:  # nobody reads this answer
+        except ConnectionError:  # no browser reads this answer
             return _refused(Refusal(400, "only a part of the request came"))
         if body is None:
             return _refused(Refusal(413, "too long"))

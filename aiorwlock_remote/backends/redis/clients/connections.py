@@ -119,7 +119,7 @@ class ClientConnectionFactory(ConnectionFactory):
         made, settings = self._pool.connection_class, _settings(self._pool)
         if (in_thread or finder is not None) and made.__name__ in _OF_SENTINEL:
             # Sentinel's connection class asks through its pool, whose clients belong to
-            # the user's loop, and is told of a failover too late. Its plain base class
+            # the user's loop, and learns of a failover too late. Its plain base class
             # connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)

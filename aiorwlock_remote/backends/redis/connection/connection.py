@@ -453,7 +453,7 @@ class OfflineQueue:
         late: list[tuple[Call[Any], bool]] = []
         for call in self.take():
             waited = now - call.queued_at
-            # As long as it is not told that it has failed, a call never leaves.
+            # As long as it does not know that it has failed, a call never leaves.
             longest = max(self._patience, MAX_QUEUED_SECONDS)
             stays = waited < (longest if call.must_go else self._patience)
             if stays:

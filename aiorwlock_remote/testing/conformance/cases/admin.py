@@ -18,7 +18,7 @@ from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 @contextmanager
 def _left_open() -> Iterator[list[str]]:
-    """Return the generators that start here and that nobody closes or ends."""
+    """Return the generators that start here and that no code closes or ends."""
     names: list[str] = []
     first_iter, finalizer = sys.get_asyncgen_hooks()
 
