@@ -188,8 +188,13 @@ class Bounds:
         now = one.process.time
         # Where processes are killed, who misses its claim is passed.
         for other in self._waiting(one.resource):
-            if other.queues and not self.run.plan.kills:
-                self._passes(one, other, now)
+            if (
+                other.queues
+                and not self.run.plan.kills
+                and self._came_later(one, other, now)
+                and not self._may_pass(one, other, now)
+            ):
+                self._passed.append((now, other, one.task))
         # The entry of those that still wait is at the tail now, if it was of use.
         for other in self._beside(one):
             other.entry = other.came(now), now
@@ -217,29 +222,30 @@ class Bounds:
             text = f"{one.task} believes in {one.resource} for {left:.3f} s more"
             self._fail(f"{text}, the store keeps it for {kept:.3f} s", now)
 
-    def _passes(self, one: Attempt, other: Attempt, now: float) -> None:
-        """Note it if ``one`` seems to have entered before ``other`` had its turn."""
-        came, entry = one.came(now), other.entry[1]
-        if one.process is other.process:
-            came = min(came, one.asked)
-            entry = other.asked
-            if one.mode == other.mode:
-                came = one.asked
-            if came <= entry or not one.queues:
-                return
-        elif came <= entry + MESSAGE_SECONDS or not self.patience.ordered:
-            return
+    def _came_later(self, one: Attempt, other: Attempt, now: float) -> bool:
+        """Whether ``other`` was in the queue before ``one`` for certain."""
+        came = one.came(now)
+        if one.process is not other.process:
+            return self.patience.ordered and came > other.entry[1] + MESSAGE_SECONDS
+        # Tasks of one mode share an entry, and are served in the order they asked.
+        came = one.asked if one.mode == other.mode else min(came, one.asked)
+        return one.queues and came > other.asked
+
+    def _may_pass(self, one: Attempt, other: Attempt, now: float) -> bool:
+        """Whether ``one``, which came later, may enter before ``other`` all the same.
+
+        Readers and writers take turns: all readers that wait when a writer leaves are
+        next.
+        """
         if one.mode == other.mode:
-            pass
-        elif one.mode == "read" and other.mode == "write":
-            # All that wait when a writer leaves are next, also before a writer.
+            return False
+        if one.mode == "read":
+            # A writer's release is answered later than the readers' request.
             left = self._writer_left.get(one.resource, 0.0)
-            if left > came - MESSAGE_SECONDS or self._is_written(one.resource):
-                return  # its release is answered later than the reader's request
-        elif other.excused:
-            other.excused -= 1
-            return
-        self._passed.append((now, other, one.task))
+            waited = left > one.came(now) - MESSAGE_SECONDS
+            return waited or self._is_written(one.resource)
+        other.excused -= 1
+        return other.excused >= 0
 
     def _is_written(self, resource: str) -> bool:
         inside = (one for one in self.attempts if not one.waits)
