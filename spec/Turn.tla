@@ -72,12 +72,14 @@ AdmitWaiting(r) ==
 
 \* The end of every step: a slot lives as long as its read grant; the end of
 \* a write phase admits the waiting readers, and so does the lack of writers.
-\* A phase that was an upgrade overtook the waiting writers: theirs is next.
+\* A phase that was an upgrade overtook the waiting writers, late ones as well: theirs
+\* is next.
 Settled(before, r) ==
   LET known == IF SlotLingers THEN before.grants \cup r.grants ELSE r.grants
       s == [r EXCEPT !.slot = {g \in @ : \E h \in known : h.g = g /\ h.m = "R"}]
       ended == Writing(before) /\ ~Writing(s)
-      overtook == UpgradeYields /\ before.upgraded /\ Writers(s) # {} IN
+      waits == \E i \in DOMAIN s.queue : s.queue[i].m = "W"
+      overtook == UpgradeYields /\ before.upgraded /\ waits IN
   IF (ended /\ ~overtook) \/ (~Writing(s) /\ ~WriterWaits(s) /\ Unadmitted(s) # {})
   THEN AdmitWaiting(s) ELSE s
 

@@ -150,10 +150,13 @@ class SimulatedServer:
 
     def faults(self, random: Random) -> list[Callable[[], object]]:
         """Return faults of connections and servers, each as often as it is likely."""
-        cut, foreign = partial(self._cut, random), partial(self._visit, random)
+        cut, foreign = (
+            partial(self._cut, random),
+            partial(self._take_as_foreign, random),
+        )
         return [cut, cut, foreign, foreign, partial(self._set_back, random)]
 
-    def _visit(self, random: Random) -> None:
+    def _take_as_foreign(self, random: Random) -> None:
         """Let another program have the mutex record, if it is free, for a while."""
         resource, ticket = Resource("a", "1"), f"program-{random.randrange(10**9)}"
         value, now = f"{ticket},1700000000", self.now()
