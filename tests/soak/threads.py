@@ -165,7 +165,8 @@ def run(url: str, folder: Path, name: str, plan: Plan) -> None:
     counts = Counts(folder / f"{name}.counts")
     with (
         History(folder / f"{name}.jsonl", process=name) as history,
-        opened(url, plan) as locks,
+        # Not entered: that fails while the store is away, and the first turn opens it.
+        closing(opened(url, plan)) as locks,
         closing(ThreadClient(locks, history, counts, folder, plan)) as client,
     ):
         client.run_threads()
