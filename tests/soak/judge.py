@@ -23,11 +23,11 @@ import json
 import re
 import sys
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,9 @@ KEEP = 20.0
 """Seconds for which events are judged together with later ones."""
 WAITING = 120.0
 """Seconds after which an attempt without an outcome is dropped: its process is dead."""
+STANDS_STILL = 0.4
+"""Seconds without an event of a process, while it is known to run, that excuse it: the
+machine may have other work, and its locks wait for as long."""
 INTERVAL = 5.0
 SECOND = 10**9
 NO_FAULT = "no fault"
@@ -177,6 +180,8 @@ class Judge:
         """How many of them were lost."""
         self.faults = faults
         self._histories: defaultdict[str, dict[str, AttemptHistory]] = defaultdict(dict)
+        self._events: defaultdict[str, list[int]] = defaultdict(list)
+        """The times of the events of each process."""
         self._seen_until = 0
         self._fair_until = 0
         self._later: list[Event] = []
@@ -200,6 +205,7 @@ class Judge:
         self._histories[event.resource].setdefault(event.holder, AttemptHistory()).add(
             event
         )
+        insort(self._events[event.process], event.at)  # threads write as they come
         self._seen_until = max(self._seen_until, event.at)
         what = ""
         if isinstance(event, Granted):
@@ -327,11 +333,23 @@ class Judge:
         if kind == "own":
             # Only one task uses this name: it had to be free.
             for event in story.events:
-                if isinstance(event, Refused) and self.faults.calm(
-                    event.asked_at, event.at
+                if (
+                    isinstance(event, Refused)
+                    and self.faults.calm(event.asked_at, event.at)
+                    and not self._stood_still(event)
                 ):
                     text = f"{event.holder} was refused an own name"
                     self.violations.setdefault(("leak", resource, ""), text)
+
+    def _stood_still(self, event: Refused) -> bool:
+        events = self._events[event.process]
+        first, last = (
+            bisect_left(events, event.asked_at),
+            bisect_right(events, event.at),
+        )
+        times = [event.asked_at, *events[first:last]]
+        pauses = (later - time for time, later in pairwise(times))
+        return max(pauses, default=0) > STANDS_STILL * SECOND
 
     def _drop(self) -> None:
         horizon = self._seen_until - round(KEEP * SECOND)
@@ -344,6 +362,8 @@ class Judge:
             for holder, story in settled.items():
                 self._look_back(resource, story)
                 del histories[holder]
+        for events in self._events.values():
+            del events[: bisect_left(events, horizon - round(WAITING * SECOND))]
 
 
 def _of_permits(event: Event) -> bool:

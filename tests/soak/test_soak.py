@@ -220,22 +220,28 @@ def test_many_losses(tmp_path: Path, faults: str, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "faults", "found"),
+    ("name", "faults", "busy", "found"),
     [
-        ("own/1", "", ["leak"]),
-        ("own/1", fault(0.5, 1.0, fence_only=False), []),
-        ("hot/1", "", []),
+        ("own/1", "", True, ["leak"]),
+        ("own/1", "", False, []),
+        ("own/1", fault(0.5, 1.0, fence_only=False), True, []),
+        ("hot/1", "", True, []),
     ],
-    ids=["no fault", "a fault", "of all"],
+    ids=["no fault", "it stands still", "a fault", "of all"],
 )
 def test_a_refused_own_name(
-    tmp_path: Path, name: str, faults: str, found: list[str]
+    tmp_path: Path, name: str, faults: str, found: list[str], *, busy: bool
 ) -> None:
-    """Nobody else uses it: somebody has left a grant behind."""
+    """No other task uses it: a grant was left, unless its process stood still."""
     who = ("p", name, f"{7:012x}")
     refused = iter((Ask(*who, SECOND, "W"), Refused(*who, 2 * SECOND, SECOND)))
+    begins = (1.1, 1.4, 1.7) if busy else (1.1,)
+    others = (
+        held(f"own/{7 + number}", begin, begin + 0.1, number, asked=begin)
+        for number, begin in enumerate(begins)
+    )
     later = held("own/2", 500.0, 500.1, 1, asked=499.9)
-    judge = judged(tmp_path, refused, later, faults=faults)
+    judge = judged(tmp_path, refused, *others, later, faults=faults)
     assert [kind for kind, *_ in judge.violations] == found
 
 
