@@ -54,9 +54,9 @@ KEEP = 20.0
 """Seconds for which events are judged together with later ones."""
 WAITING = 120.0
 """Seconds after which an attempt without an outcome is dropped: its process is dead."""
-STANDS_STILL = 0.4
-"""Seconds without an event of a process, while it is known to run, that excuse it: the
-machine may have other work, and its locks wait for as long."""
+STANDS_STILL, MISSES_A_TURN = 0.4, 0.1
+"""Seconds without an event of a process that excuse it: its loop is blocked, or the
+machine has other work. After the second it may have missed its turn in a queue."""
 INTERVAL = 5.0
 SECOND = 10**9
 NO_FAULT = "no fault"
@@ -312,6 +312,8 @@ class Judge:
                     continue
                 if not self.faults.calm(grant.asked_at, grant.at):
                     continue
+                if self._stood_still(grant, MISSES_A_TURN):
+                    continue
                 first = bisect_right(times, grant.asked_at)
                 earlier = granted[first:place]
                 passed = sum(other.asked_at > grant.asked_at for other in earlier)
@@ -336,12 +338,13 @@ class Judge:
                 if (
                     isinstance(event, Refused)
                     and self.faults.calm(event.asked_at, event.at)
-                    and not self._stood_still(event)
+                    and not self._stood_still(event, STANDS_STILL)
                 ):
                     text = f"{event.holder} was refused an own name"
                     self.violations.setdefault(("leak", resource, ""), text)
 
-    def _stood_still(self, event: Refused) -> bool:
+    def _stood_still(self, event: Granted | Refused, seconds: float) -> bool:
+        """Whether the process did nothing for so long while one of its tasks waited."""
         events = self._events[event.process]
         first, last = (
             bisect_left(events, event.asked_at),
@@ -349,7 +352,7 @@ class Judge:
         )
         times = [event.asked_at, *events[first:last]]
         pauses = (later - time for time, later in pairwise(times))
-        return max(pauses, default=0) > STANDS_STILL * SECOND
+        return max(pauses, default=0) > seconds * SECOND
 
     def _drop(self) -> None:
         horizon = self._seen_until - round(KEEP * SECOND)

@@ -245,17 +245,24 @@ def test_a_refused_own_name(
     assert [kind for kind, *_ in judge.violations] == found
 
 
-def test_how_many_passed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("enters", "passed", "compared"),
+    [(1.08, 2, 3), (1.28, 0, 2)],
+    ids=["", "its process stands still"],
+)
+def test_how_many_passed(
+    tmp_path: Path, enters: float, passed: int, compared: int
+) -> None:
     """Who asked after another one and entered before it has passed it."""
     judge = judged(
         tmp_path,
-        held("hot/0", 2.0, 2.1, 1, asked=1.5),
-        held("hot/0", 3.0, 3.1, 2, asked=1.6),
-        held("hot/0", 4.0, 4.1, 3, asked=1.0),
+        held("hot/0", 1.04, 1.05, 1, asked=1.01),
+        held("hot/0", 1.06, 1.07, 2, asked=1.02),
+        held("hot/0", enters, enters + 0.01, 3, asked=1.0),
         held("own/1", 500.0, 500.1, 1, asked=499.9),
     )
-    assert judge.most_passed == 2
-    assert judge.compared == 3
+    assert judge.most_passed == passed
+    assert judge.compared == compared
 
 
 def test_events_written_during_a_read_are_judged_later(tmp_path: Path) -> None:
