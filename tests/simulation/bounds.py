@@ -142,9 +142,9 @@ class Bounds:
             yield one
         finally:
             self.attempts.remove(one)
+            self._leaves(one)
             if one.waits:
                 self._gives_up(one)
-            self._leaves(one)
 
     @contextmanager
     def moving(self, one: Attempt) -> Iterator[None]:
@@ -171,7 +171,6 @@ class Bounds:
         for other in self._beside(one):
             other.entry = other.entry[0], one.process.time
         if one.mode == "write":
-            self._writer_left[one.resource] = one.process.time
             self._excuse(one.resource)
 
     def _excuse(self, resource: str) -> None:
@@ -181,19 +180,16 @@ class Bounds:
             other.excused += 1
 
     def _leaves(self, one: Attempt) -> None:
-        if not one.waits and one.mode == "write":
+        if one.mode == "write":
             self._writer_left[one.resource] = one.process.time
 
     def _note_order(self, one: Attempt) -> None:
         now = one.process.time
         # Where processes are killed, who misses its claim is passed.
-        for other in self._waiting(one.resource):
-            if (
-                other.queues
-                and not self.run.plan.kills
-                and self._came_later(one, other, now)
-                and not self._may_pass(one, other, now)
-            ):
+        waiting = [] if self.run.plan.kills else self._waiting(one.resource)
+        for other in waiting:
+            later = other.queues and self._came_later(one, other, now)
+            if later and not self._may_pass(one, other, now):
                 self._passed.append((now, other, one.task))
         # The entry of those that still wait is at the tail now, if it was of use.
         for other in self._beside(one):
@@ -209,7 +205,7 @@ class Bounds:
             self._fail(f"{one.task} is in {one.resource} beside a foreign program", now)
         if not left or self.run.server.in_doubt(now, {one.process.name}):
             return
-        found = self._grant_of(held, one)
+        found = self._grant_of(held)
         if found is None:
             self._fail(f"{one.task} believes in {one.resource}, which it has lost", now)
             return
@@ -259,10 +255,8 @@ class Bounds:
         key, waiting = (one.process, one.mode), self._waiting(one.resource)
         return [other for other in waiting if (other.process, other.mode) == key]
 
-    def _grant_of(
-        self, held: Held | sync.Held, one: Attempt
-    ) -> tuple[Grant, int, bool] | None:
-        for record, now in self.run.server.held(one.resource).values():
+    def _grant_of(self, held: Held | sync.Held) -> tuple[Grant, int, bool] | None:
+        for record, now in self.run.server.held(held.resource).values():
             for grant in record.grants:
                 if grant.holder == held.holder:
                     return grant, now, record.pushed
@@ -295,11 +289,6 @@ class Bounds:
 
     def _wrong(self) -> Iterator[tuple[str, float]]:
         """Yield what is wrong in the store now, and for how long it may be."""
-        dead = [one for one in self.attempts if one.process.dead]
-        self.attempts = [one for one in self.attempts if not one.process.dead]
-        for one in dead:
-            if one.waits:
-                self._gives_up(one)
         for resource, (record, now) in self.run.server.held().items():
             yield from self._wrong_with_grants(resource.label, record, now)
             yield from self._wrong_with_the_queue(resource.label, record, now)
@@ -307,7 +296,7 @@ class Bounds:
     def _wrong_with_grants(
         self, name: str, record: Doorman, now: int
     ) -> Iterator[tuple[str, float]]:
-        killed = {one.name for one in self.run.processes if one.dead}
+        killed = self._killed
         here = [one for one in self.attempts if one.resource == name]
         for grant in record.grants:
             task = grant.who.task
@@ -339,10 +328,14 @@ class Bounds:
                 text = f"{process.name} has an entry at {name} ({entry.number})"
                 yield text, self.patience.leaves
         patience = self.patience.enters
-        if patience is not None and any(one.dead for one in self.run.processes):
+        if patience is not None and self._killed:
             patience = self.patience.after_kills
         if patience is not None and _is_free(record, waiting, now):
             yield f"{name} is free, and waited for ({record.last})", patience
+
+    @property
+    def _killed(self) -> set[str]:
+        return {one.name for one in self.run.processes if one.dead}
 
     def _fail(self, text: str, time: float) -> None:
         self.run.world.fail(f"{text} at {time - BEGIN:.6f}")

@@ -93,14 +93,19 @@ def a_release_does_not_compare_the_ticket() -> AbstractContextManager[Any]:
     return patch.object(store, "transition", broken)
 
 
-@plant("core")
-def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
+def other_withdrawals(**changes: Any) -> AbstractContextManager[Any]:
+    """Change these fields of each withdrawal before it is carried out."""
     sound = transition.withdraw
 
     def broken(doorman: Doorman, command: Withdraw, *rest: Any) -> Any:
-        return sound(doorman, replace(command, tickets=()), *rest)
+        return sound(doorman, replace(command, **changes), *rest)
 
     return patch.object(transition, "withdraw", broken)
+
+
+@plant("core")
+def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
+    return other_withdrawals(tickets=())
 
 
 @contextmanager

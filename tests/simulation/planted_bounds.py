@@ -29,7 +29,6 @@ from aiorwlock_remote.core.doorman import (
     Grant,
     MutexRecord,
     QueueEntry,
-    StepContext,
 )
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.pushed import PushedGrant
@@ -42,13 +41,13 @@ from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 from tests.simulation import store
-from tests.simulation.planted import in_all, plant
+from tests.simulation.planted import in_all, other_withdrawals, plant
 
 Broken = AbstractContextManager[Any]
 
 
-def other_steps(change: Any) -> Broken:
-    """Let ``change(command, step)`` replace the result of each step."""
+def other_steps(kind: type[Command], **changes: Any) -> Broken:
+    """Change these fields of the result of each step of such a command."""
 
     def broken(
         record: Doorman | None,
@@ -58,8 +57,7 @@ def other_steps(change: Any) -> Broken:
         **more: Any,
     ) -> Step:
         step = transition.transition(record, seat, command, *rest, **more)
-        changed: Step = change(command, step)
-        return changed
+        return replace(step, **changes) if isinstance(command, kind) else step
 
     return patch.object(store, "transition", broken)
 
@@ -69,23 +67,21 @@ def other_steps(change: Any) -> Broken:
 
 @plant("core")
 def a_release_wakes_nobody() -> Broken:
-    def quiet(command: Command, step: Step) -> Step:
-        return replace(step, wakes=()) if isinstance(command, Release) else step
-
-    return other_steps(quiet)
+    return other_steps(Release, wakes=())
 
 
 @plant("core")
 def only_the_first_reader_is_woken() -> Broken:
-    return other_steps(lambda command, step: replace(step, wakes=step.wakes[:1]))
+    def broken(*args: Any, **more: Any) -> Step:
+        step = transition.transition(*args, **more)
+        return replace(step, wakes=step.wakes[:1])
+
+    return patch.object(store, "transition", broken)
 
 
 @plant("core")
 def a_withdrawal_wakes_nobody() -> Broken:
-    def quiet(command: Command, step: Step) -> Step:
-        return replace(step, wakes=()) if isinstance(command, Withdraw) else step
-
-    return other_steps(quiet)
+    return other_steps(Withdraw, wakes=())
 
 
 @plant("core")
@@ -164,22 +160,12 @@ def a_missed_claim_keeps_its_turn() -> Broken:
 
 @plant("core")
 def a_withdrawal_leaves_the_entry() -> Broken:
-    sound = transition.withdraw
-
-    def broken(doorman: Doorman, command: Withdraw, at: StepContext) -> Any:
-        return sound(doorman, replace(command, keep=True), at)
-
-    return patch.object(transition, "withdraw", broken)
+    return other_withdrawals(keep=True)
 
 
 @plant("core")
 def an_upgrade_that_is_given_up_leaves_its_slot() -> Broken:
-    sound = transition.withdraw
-
-    def broken(doorman: Doorman, command: Withdraw, at: StepContext) -> Any:
-        return sound(doorman, replace(command, upgrader=""), at)
-
-    return patch.object(transition, "withdraw", broken)
+    return other_withdrawals(upgrader="")
 
 
 @plant("core")
@@ -334,12 +320,7 @@ def a_foreign_record_keeps_nobody_out() -> Broken:
 
 @plant("core")
 def a_release_deletes_whatever_record_there_is() -> Broken:
-    def broken(command: Command, step: Step) -> Step:
-        if isinstance(command, Release):
-            return replace(step, seat=None)
-        return step
-
-    return other_steps(broken)
+    return other_steps(Release, seat=None)
 
 
 @plant("core")

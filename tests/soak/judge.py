@@ -345,13 +345,9 @@ class Judge:
 
     def _stood_still(self, event: Granted | Refused, seconds: float) -> bool:
         """Whether the process did nothing for so long while one of its tasks waited."""
-        events = self._events[event.process]
-        first, last = (
-            bisect_left(events, event.asked_at),
-            bisect_right(events, event.at),
-        )
-        times = [event.asked_at, *events[first:last]]
-        pauses = (later - time for time, later in pairwise(times))
+        events, asked_at = self._events[event.process], event.asked_at
+        times = events[bisect_left(events, asked_at) : bisect_right(events, event.at)]
+        pauses = (later - time for time, later in pairwise([asked_at, *times]))
         return max(pauses, default=0) > seconds * SECOND
 
     def _drop(self) -> None:
