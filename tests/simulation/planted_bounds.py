@@ -11,6 +11,7 @@ repeated only shortly before the end.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
@@ -278,31 +279,31 @@ def a_conversion_counts_from_its_reply() -> Broken:
     return patch.object(conversion, "_move", broken)
 
 
-@plant("core")
-def a_pushed_grant_is_believed_without_margin() -> Broken:
+def believed_until(other: Callable[[float, Waiter, float], float]) -> Broken:
+    """Let ``other(end, waiter, now)`` be the end of each pushed grant instead."""
     sound = ModeQueue._believed_until
 
     def broken(
         self: ModeQueue, first: Waiter, message: PushedGrant, now: float
     ) -> float | None:
         ends = sound(self, first, message, now)
-        return None if ends is None else ends + first.margin
+        return None if ends is None else other(ends, first, now)
 
     return patch.object(ModeQueue, "_believed_until", broken)
+
+
+@plant("core")
+def a_pushed_grant_is_believed_without_margin() -> Broken:
+    return believed_until(lambda ends, first, now: ends + first.margin)
 
 
 @plant("core")
 def a_pushed_grant_has_its_whole_lease_at_once() -> Broken:
-    sound = ModeQueue._believed_until
+    def broken(ends: float, first: Waiter, now: float) -> float:
+        del ends
+        return now + 0.9 * (first.claim.seconds or 0.0)
 
-    def broken(
-        self: ModeQueue, first: Waiter, message: PushedGrant, now: float
-    ) -> float | None:
-        ends = sound(self, first, message, now)
-        seconds = first.claim.seconds
-        return None if ends is None or seconds is None else now + 0.9 * seconds
-
-    return patch.object(ModeQueue, "_believed_until", broken)
+    return believed_until(broken)
 
 
 @plant("core")

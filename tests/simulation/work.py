@@ -54,20 +54,16 @@ class Plan:
         kinds = random.choice(
             [["mutex"], ["mutex", "rwlock"], ["rwlock"], ["semaphore", "rwlock"]]
         )
-        plan = cls(
-            processes=random.randint(2, 4),
-            tasks=random.randint(1, 3),
-            rounds=random.randint(3, 6),
-            leases=random.choice([[1.0], [1.0], [1.0, 3.0], [1.0, 30.0], [30.0]]),
-            kinds=kinds,
-            calm=False,
-            cancels=False,
-            kills=False,
-        )
+        processes, tasks = random.randint(2, 4), random.randint(1, 3)
+        rounds = random.randint(3, 6)
+        leases = random.choice([[1.0], [1.0], [1.0, 3.0], [1.0, 30.0], [30.0]])
         chance = random.random()
-        plan.calm, plan.cancels = chance < 0.5, 0.2 <= chance < 0.4
-        plan.kills = 0.4 <= chance < 0.5
-        return plan
+        return cls(
+            *(processes, tasks, rounds, leases, kinds),
+            calm=chance < 0.5,
+            cancels=0.2 <= chance < 0.4,
+            kills=0.4 <= chance < 0.5,
+        )
 
 
 @dataclass(eq=False)
