@@ -75,9 +75,12 @@ class SingleEntry:
     # The default argument: at the end of the interpreter modules may be gone already.
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         if self._unused is not None:
-            done = "nothing is done; await it, or enter it by async with"
-            message = f"{self._unused()} was never awaited: {done}"
-            warn(message, RuntimeWarning, source=self)
+            _warn_unused(self._unused(), warn, self)
+
+
+def _warn_unused(name: str, warn: Callable[..., None], source: object) -> None:
+    done = "nothing is done; await it, or enter it by async with"
+    warn(f"{name} was never awaited: {done}", RuntimeWarning, source=source)
 
 
 class BaseAcquisition(Coroutine[Any, Any, H]):
@@ -85,20 +88,20 @@ class BaseAcquisition(Coroutine[Any, Any, H]):
 
     A subclass says how the attempt is made: ``_get`` for a grant that lives as long as
     the program refers to it, ``_enter`` for one that lives as long as the block (the
-    same, unless it is overridden), and ``_leave`` at the end of the block.
+    same, unless it is overridden), and ``_leave`` at the end of the block. ``_what`` is
+    how the object is made, ``_name`` also says for which resource, for the warning "…
+    was never awaited".
     """
 
-    def __init__(self, what: str, unused: Callable[[], str]) -> None:
-        """Prepare the attempt; the arguments are those of ``SingleEntry``. A reference
-        from ``unused`` to this object would be a cycle: the warning would wait for the
-        garbage collector.
-        """
-        self._inside = SingleEntry(what, unused)
-        self._held: H | None = None
-        self._running: Coroutine[Any, Any, H] | None = None
+    _what: str
+    # Of the class until they change: each acquire makes such an object.
+    _used = False
+    _inside: SingleEntry | None = None
+    _held: H | None = None
+    _running: Coroutine[Any, Any, H] | None = None
 
     def __await__(self) -> Generator[Any, Any, H]:
-        self._inside.used()
+        self._used = True
         return self._get().__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 - as coroutines have it
@@ -112,18 +115,30 @@ class BaseAcquisition(Coroutine[Any, Any, H]):
         self._started().close()
 
     async def __aenter__(self) -> H:
+        self._used = True
+        if self._inside is None:
+            self._inside = SingleEntry(self._what)
         with self._inside:
-            self._held = await self._enter()
-        return self._held
+            self._held = held = await self._enter()
+        return held
 
     async def __aexit__(self, *exc_info: *ExcInfo) -> None:
         assert self._held is not None
+        assert self._inside is not None
         held, self._held = self._held, None
         self._inside.left()
         await self._leave(held, *exc_info)
 
+    # The default argument as in ``SingleEntry``.
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if not self._used:
+            _warn_unused(self._name(), warn, self)
+
+    def _name(self) -> str:
+        return self._what
+
     def _started(self) -> Coroutine[Any, Any, H]:
-        self._inside.used()
+        self._used = True
         if self._running is None:
             self._running = self._get()
         return self._running
@@ -152,6 +167,8 @@ class Acquisition(BaseAcquisition[Held]):
     forked child process leaving releases nothing: the grant is the parent's.
     """
 
+    _what = "acquire()"
+
     def __init__(
         self,
         session: Session,
@@ -159,7 +176,6 @@ class Acquisition(BaseAcquisition[Held]):
         options: Options,
         obtain: Obtain | None = None,
     ) -> None:
-        super().__init__("acquire()", lambda: f"acquire() of {request.resource.label}")
         self._session = session
         self._obtain: Obtain = session.acquirer.acquire if obtain is None else obtain
         self._options = options
@@ -191,6 +207,9 @@ class Acquisition(BaseAcquisition[Held]):
 
     async def _leave(self, held: Held, *exc_info: *ExcInfo) -> None:
         await state_of(held).exit(*exc_info)
+
+    def _name(self) -> str:
+        return f"acquire() of {self._request.resource.label}"
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

@@ -24,7 +24,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.session import HeldState
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.lease import HELD
+from aiorwlock_remote.runtime.lease import HELD, RELEASED
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class BaseHeld:
         state = getattr(self, "_state", None)
         # Without ``_state`` the constructor has failed. In ``async with`` the owner is
         # the task, and the block may hold no reference to the ``Held`` at all.
-        if state is None or state.owned_by_task:
+        if state is None or state.owned_by_task or state.lease.state is RELEASED:
             return
         if state.session.forked:
             return

@@ -128,13 +128,13 @@ class _Lock:
             ConfigurationError: an option or a number is not valid.
             Closed: the ``Locks`` is closed, forked or of another loop.
         """
-        check_seconds("timeout", timeout)
         options_, request = self._options, self._request
         if options:
             options_ = self._but(options)
             request = self._ask(options_)
         # Else the request of the lock is used as it is: one copy less for each acquire.
         if timeout is not None or reason != "":
+            check_seconds("timeout", timeout)
             request = request.once(timeout, reason)
         return Acquisition(self._session, request, options_)
 

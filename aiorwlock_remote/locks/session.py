@@ -173,9 +173,13 @@ class Session:
             WouldDeadlock: the running task holds the resource already.
             LockError: what ``obtain`` raises.
         """
-        followers = self.asked(request)
+        followers = self.asked(request) if self._observers else NO_OBSERVERS
         try:
-            task = await self.may_ask(request.resource)
+            self.check()
+            task = weakref.ref(self.loop.current_task())
+            mine = self._mine.get((task, request.resource))
+            if mine is not None:
+                await self._has_ended(mine)
             lease = await (obtain or self.acquirer.acquire)(request)
         except BaseException as exc:
             followers.failed(exc)
@@ -353,6 +357,18 @@ class HeldState:
             (test_a_grant_in_garbage_warns_once).
     """
 
+    # Of the class until they change: most grants only are acquired and released.
+    face: weakref.ref[object] | None = None
+    shared: bool = False
+    wrapped: bool = False
+    # Those that a loss cancels, and that of ``enter``, which ``exit`` leaves.
+    _bodies: tuple[anyio.CancelScope, ...] = ()
+    _scope: anyio.CancelScope | None = None
+    _bodies_lost = False
+    _closed_under = False
+    _given_back = False
+    _chain: _MoveChain | None = None
+
     def __init__(
         self,
         session: Session,
@@ -368,17 +384,7 @@ class HeldState:
         self.lease = lease
         self.options = options
         self.owned_by_task = owned_by_task
-        self.face: weakref.ref[object] | None = None
-        self.shared: bool = False
-        self.wrapped: bool = False
-        # Those that a loss cancels, and that of ``enter``, which ``exit`` leaves.
-        self._bodies: list[anyio.CancelScope] = []
-        self._scope: anyio.CancelScope | None = None
-        self._bodies_lost = False
-        self._closed_under = False
-        self._given_back = False
         self.followers = followers
-        self._chain: _MoveChain | None = None
 
     @property
     def newest(self) -> HeldState:
@@ -416,14 +422,13 @@ class HeldState:
 
     def watch(self, body: anyio.CancelScope) -> None:
         """Cancel ``body`` when the grant is lost; at once if it is lost already."""
-        self._bodies.append(body)
+        self._bodies = *self._bodies, body
         if self._bodies_lost:
             body.cancel()
 
     def unwatch(self, body: anyio.CancelScope) -> None:
         """Stop watching ``body``, because it was left."""
-        if body in self._bodies:
-            self._bodies.remove(body)
+        self._bodies = tuple([one for one in self._bodies if one is not body])
 
     def enter(self) -> None:
         """Enter a cancel scope; with ``on_lost="raise"``, a loss cancels it."""
@@ -580,7 +585,7 @@ class HeldState:
         # all its predecessors (test_only_the_first_and_the_newest_grant_stay).
         self._chain = new._chain = self._chain or _MoveChain()
         self._chain.newest = new
-        bodies, self._bodies = self._bodies, []
+        bodies, self._bodies = self._bodies, ()
         for body in bodies:
             new.watch(body)
         return new

@@ -171,6 +171,8 @@ class MovingAcquisition(BaseAcquisition["MovingHeld"]):
     and raises ``LockLost``, and leaving releases both.
     """
 
+    _what = "acquire()"
+
     def __init__(
         self,
         locks: tuple[AnyLock | Semaphore, AnyLock | Semaphore],
@@ -179,13 +181,15 @@ class MovingAcquisition(BaseAcquisition["MovingHeld"]):
         reason: str,
         options: OptionArgs,
     ) -> None:
-        super().__init__("acquire()", lambda: f"acquire() of {locks[1].resource}")
         self._old, self._new = locks
         self._fence: FenceSource = fence
         self._timeout = timeout
         self._reason = reason
         self._options = options
         self._stack = AsyncExitStack()
+
+    def _name(self) -> str:
+        return f"acquire() of {self._new.resource}"
 
     async def _get(self) -> MovingHeld:
         with self._in_time() as acquire:

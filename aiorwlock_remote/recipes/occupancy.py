@@ -288,8 +288,9 @@ class Occupancy:
 class OccupyAcquisition(BaseAcquisition["Occupied"]):
     """The result of ``occupy``: ``await`` it for an ``Occupied``, or enter it."""
 
+    _what = "occupy(…)"
+
     def __init__(self, occupy: Callable[[], Awaitable[Occupied]]) -> None:
-        super().__init__("occupy(…)", lambda: "occupy(…)")
         self._occupy = occupy
 
     async def _get(self) -> Occupied:

@@ -152,31 +152,26 @@ class Lease:
       reply of the store has confirmed it (``pushed``).
     """
 
-    __slots__ = (
-        "_clock",
-        "_lock",
-        "attempts",
-        "check_at",
-        "deadline",
-        "fence",
-        "lock_delay",
-        "mode",
-        "moving",
-        "on_loss",
-        "owner",
-        "owner_gone",
-        "pushed",
-        "reason",
-        "renew_due",
-        "resource",
-        "send_release",
-        "since",
-        "slot",
-        "state",
-        "terms",
-        "ticket",
-        "who",
-    )
+    # Of the class until they change: most grants only are acquired and released.
+    state: LeaseState = HELD
+    reason: LossReason | None = None
+    # For the keeper: local time of the next check, and failed renewals since the last
+    # good one.
+    check_at: float = math.inf
+    attempts: int = 0
+    # A task or a ``Held``, and a function that says whether it has ended.
+    owner: weakref.ref[Any] | None = None
+    owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
+    on_loss: Callable[[Lease], None] | None = None
+    # What sends the release of a row lock, which has no command in the store; None:
+    # ``StoreClient`` does.
+    send_release: Callable[[Lease], Pending[Reply]] | None = None
+    # The slot of the keeper's queue that has this lease now: left at the end, else many
+    # short grants would fill the queue until a third of their lease is over.
+    slot: dict[Lease, None] = _NO_SLOT
+    # The tickets to which requests under way (``upgrade``, ``downgrade``) may have
+    # moved the grant. Changed by the loop only.
+    moving: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -206,27 +201,7 @@ class Lease:
         self.who: Requester = grant.who
         self.lock_delay: int = grant.lock_delay
         self.terms: LeaseTerms = terms
-        self.state: LeaseState = HELD
-        self.reason: LossReason | None = None
         self.since: float = sent_at
-        # For the keeper: local times of the next renewal and of the next check, and
-        # failed renewals since the last good one.
-        self.renew_due: float = 0.0
-        self.check_at: float = math.inf
-        self.attempts: int = 0
-        # A task or a ``Held``, and a function that says whether it has ended.
-        self.owner: weakref.ref[Any] | None = None
-        self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
-        self.on_loss: Callable[[Lease], None] | None = None
-        # What sends the release of a row lock, which has no command in the store;
-        # None: ``StoreClient`` does.
-        self.send_release: Callable[[Lease], Pending[Reply]] | None = None
-        # The slot of the keeper's queue that has this lease now: left at the end, else
-        # many short grants would fill the queue until a third of their lease is over.
-        self.slot: dict[Lease, None] = _NO_SLOT
-        # The tickets to which requests under way (``upgrade``, ``downgrade``) may have
-        # moved the grant. Changed by the loop only.
-        self.moving: tuple[str, ...] = ()
         self._clock = clock
         self._lock = Lock()
         # Local time after which the grant must not be believed; None: never. It counts
@@ -235,8 +210,9 @@ class Lease:
         self.deadline: float | None = ends
         # Whether the grant was pushed, and the store has not confirmed it yet.
         self.pushed: bool = ends is not None
+        # Local time of the next renewal.
+        self.renew_due: float = sent_at + terms.renew_after
         if ends is None:
-            self.renew_due = sent_at + terms.renew_after
             if terms.lease is not None:
                 self.deadline = sent_at + terms.believed
         else:

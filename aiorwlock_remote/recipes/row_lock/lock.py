@@ -242,10 +242,13 @@ class RowAcquisition(BaseAcquisition[RowHeld]):
         request: AcquireRequest,
         options: Options,
     ) -> None:
-        mode, label = request.mode, request.resource.label
-        super().__init__(f"{mode}()", lambda: f"{mode}() of {label}")
+        self._what = f"{request.mode}()"
+        self._label = request.resource.label
         self._acquirer = acquirer
         self._acquire = partial(session.acquire, request, options, acquirer.acquire)
+
+    def _name(self) -> str:
+        return f"{self._what} of {self._label}"
 
     async def _get(self) -> RowHeld:
         return RowHeld(await self._acquire(owned_by_task=False), self._acquirer)
