@@ -205,6 +205,8 @@ class ModeQueue:
         self._woken = False
         # The acquire that ``pushed`` will need, made ahead: see ``confirmation``.
         self._confirmation: Acquire | None = None
+        # What ``only_request`` returned last.
+        self._only: Acquire | None = None
         # The tasks whose tickets the store may know from earlier requests.
         self._unsure: set[Waiter] = set()
         # What the newest reply said of the store's clock.
@@ -256,9 +258,18 @@ class ModeQueue:
         self, claim: Claim, policy: Policy, max_waiters: int | None, limit: int
     ) -> Acquire:
         """Return the acquire that ``join`` would return for the only task, if the queue
-        is ``unused``. The queue stays as it is.
+        is ``unused``; but the claim in it may be that of an earlier task. The same
+        object is returned as long as the arguments but ``claim`` are the same.
         """
-        return Acquire(
+        known = self._only
+        if (
+            known is not None
+            and known.policy is policy
+            and known.max_waiters == max_waiters
+            and known.limit == limit
+        ):
+            return known
+        self._only = Acquire(
             (claim,),
             self.mode,
             policy,
@@ -270,6 +281,7 @@ class ModeQueue:
             push=self._pushes,
             limit=limit,
         )
+        return self._only
 
     def join(self, waiter: Waiter, *, hold: bool = False) -> Acquire | None:
         """Add a task to the queue; return the request to send, or None.

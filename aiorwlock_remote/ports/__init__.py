@@ -17,7 +17,15 @@ from aiorwlock_remote._util.callback_thread import CallbackThread
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.tls import TLS_OPTIONS, TlsOptions, tls_options_of
 from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
+    Command,
+    NotHeld,
+    Renew,
+    Renewed,
+    Reply,
+)
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource_from_key, resource_from_row
 from aiorwlock_remote.core.pushed import PushedGrant
@@ -312,6 +320,29 @@ class StoreBase:
         A store whose requests take time to encode overrides it, and does that now.
         """
         return partial(self.step, resource, command)
+
+    def prepared_acquire(
+        self,
+        resource: Resource,  # noqa: ARG002 - overridden
+        acquire: Acquire,  # noqa: ARG002 - likewise
+    ) -> Callable[[Claim], Pending[Reply]] | None:
+        """Return a function that sends this acquire, but for the claim it is given, and
+        is called again and again. ``acquire`` has one claim, and asks for no other
+        entry (``more``).
+
+        By default None: the client calls ``step``. A store whose requests take time to
+        encode overrides it, and encodes now what all of them have in common.
+        """
+        return None
+
+    def prepared_release(
+        self,
+        resource: Resource,  # noqa: ARG002 - overridden
+    ) -> Callable[[str], Pending[Reply]] | None:
+        """Return a function that sends the release of the ticket it is given, and of
+        nothing else. By default None, as ``prepared_acquire``.
+        """
+        return None
 
     async def look(self, resource: Resource) -> Snapshot:
         """Read the state of a resource, and change nothing.

@@ -109,7 +109,8 @@ class AcquireThrottle:
     @property
     def full(self) -> bool:
         """Whether the next acquire request has to wait for its turn."""
-        return bool(self._waiting) or not self._has_room
+        most = 1 if self.behind else self._window
+        return bool(self._waiting) or self._in_flight + self._let_in >= most
 
     def sent(self, request: Pending[Any]) -> None:
         """Count ``request``, just sent, as under way until its reply comes."""
@@ -254,7 +255,8 @@ class StoreClient:
         exception of ``StoreBase.step`` becomes the error of that reply, and is not
         raised: so a caller that sends several requests does not stop half-way.
 
-        ``send``: what ``StoreBase.prepared`` returned for this command, if asked.
+        ``send``: sends the command in place of ``StoreBase.step``, which has prepared
+        it; then only the class of ``command`` counts.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):
@@ -317,15 +319,14 @@ class StoreClient:
         queue = self.queues.queue(resource)
         # Through the queue: its next waiters ask in the same request, one round trip
         # sooner than by a request of their own.
+        tickets: tuple[str, ...] = (lease.ticket,)
         if not lease.moving:
             released = queue.release(lease.ticket)
-            retry = partial(self._release, resource, lease.ticket)
         else:
             *before, last = tickets = lease.ticket, *lease.moving
             releases = [self._release(resource, one) for one in before]
             released = gather_pending([*releases, queue.release(last)], _any_held)
-            retry = partial(self._release_all, resource, tickets)
-        released.add_done_callback(partial(self._released, lease, retry))
+        released.add_done_callback(partial(self._released, lease, tickets))
         return released
 
     def release_in_background(self, lease: Lease) -> None:
@@ -544,10 +545,11 @@ class StoreClient:
     def _released(
         self,
         lease: Lease,
-        retry: Callable[[], Pending[Reply]],
+        tickets: tuple[str, ...],
         released: Pending[Reply],
     ) -> None:
         if released.error is not None:
+            retry = partial(self._release_all, lease.resource, tickets)
             self.cleanup.repeat(released, lease.resource, retry, lease.left)
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
@@ -556,8 +558,9 @@ class StoreClient:
     def _release_all(
         self, resource: Resource, tickets: Sequence[str]
     ) -> Pending[Reply]:
-        return gather_pending(
-            [self._release(resource, one) for one in tickets], _any_held
+        releases = [self._release(resource, one) for one in tickets]
+        return (
+            releases[0] if len(releases) == 1 else gather_pending(releases, _any_held)
         )
 
     def _withdraw(

@@ -43,6 +43,7 @@ from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN, PollPolicy
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.logs import log_event
 
@@ -100,7 +101,12 @@ class Attempt(Pending[None]):
     def __init__(
         self, claim: Claim, request: AcquireRequest, since: float, until: float
     ) -> None:
-        super().__init__()
+        # Pending's own fields, as in ``Call``: this is the hot path.
+        self._done = False
+        self._value = None
+        self.error: BaseException | None = None
+        self._callbacks = None
+        self._future = None
         self.claim: Claim = claim
         self.request: AcquireRequest = request
         self.since: float = since
@@ -124,6 +130,9 @@ class Attempt(Pending[None]):
 
 
 _ANSWERS = Granted, Waiting, Refused, NotHeld
+_PreparedAcquire = tuple[Acquire | None, Callable[[Claim], Pending[Reply]] | None]
+_NOTHING_PREPARED: _PreparedAcquire = None, None
+_RELEASE = Release("of each prepared release")  # for what is counted by its class
 
 
 class WaitQueue:
@@ -186,6 +195,10 @@ class WaitQueue:
         self._missed: PushedGrant | None = None
         # The confirmation of a grant that may be pushed, and what sends it.
         self._prepared: tuple[Acquire, Callable[[], Pending[Reply]]] | None = None
+        # Of each mode, what tasks that ask alone have asked for; None: only once.
+        self._prepared_acquires: dict[ModeQueue, _PreparedAcquire] = {}
+        # Of what they are granted; None: nothing was acquired twice.
+        self._prepared_release: Callable[[str], Pending[Reply]] | None = None
 
     @property
     def idle(self) -> bool:
@@ -230,12 +243,29 @@ class WaitQueue:
         self.unused, self._alone = False, attempt
         request, client = attempt.request, self._client
         queue = self._queue(request.mode)
+        claim = attempt.claim
         acquire = queue.only_request(
-            attempt.claim, request.policy, request.max_waiters, request.limit
+            claim, request.policy, request.max_waiters, request.limit
         )
-        sent = client.step(self.resource, acquire)
+        known, send = self._prepared_acquires.get(queue, _NOTHING_PREPARED)
+        if known is not acquire:
+            # Most resources are acquired once: only the second time it is prepared.
+            self._prepared_acquires[queue] = acquire, None
+            sent = client.step(self.resource, replace(acquire, claims=(claim,)))
+        else:
+            if send is None:
+                store, resource = client.store, self.resource
+                send = store.prepared_acquire(resource, acquire)
+                send = send or partial(self._unprepared, acquire)
+                self._prepared_acquires[queue] = acquire, send
+                self._prepared_release = store.prepared_release(resource)
+            sent = client.step(self.resource, acquire, partial(send, claim))
         client.throttle.begun()
         sent.add_done_callback(partial(self._answered_alone, attempt))
+
+    def _unprepared(self, acquire: Acquire, claim: Claim) -> Pending[Reply]:
+        command = replace(acquire, claims=(claim,))
+        return self._client.store.step(self.resource, command)
 
     def joined(self, attempt: Attempt) -> TaskWaiter:
         """Return the waiter of an attempt; if it asked alone, it joins its queue now.
@@ -326,6 +356,11 @@ class WaitQueue:
             send = self._client.store.prepared(self.resource, confirmation)
             self._prepared = confirmation, send
 
+    def forget_prepared(self) -> None:
+        """Drop the requests that were encoded for the store's own connection."""
+        self._prepared = self._prepared_release = None
+        self._prepared_acquires.clear()
+
     def look(self) -> None:
         """Request the lock in every mode whose next poll is due."""
         # In case a wake-up was lost, or the store sends none: an answer also says when
@@ -343,7 +378,10 @@ class WaitQueue:
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not self._watched:
-            return self._client.step(self.resource, Release(ticket, mode))
+            send = self._prepared_release
+            if send is None or mode is not None:
+                return self._client.step(self.resource, Release(ticket, mode))
+            return self._client.step(self.resource, _RELEASE, partial(send, ticket))
         carried = [
             (queue, acquire)
             for queue in self._modes
@@ -706,6 +744,8 @@ class WaitQueueRegistry:
     def sever(self) -> None:
         """Stop sending requests, without a call of the event loop."""
         self._closed = True
+        for queue in self._queues.values():
+            queue.forget_prepared()
 
     def _sweep(self) -> None:
         if len(self._queues) >= self._sweep_at:

@@ -1,9 +1,10 @@
 """A task that asks alone does what it would do if it joined its queue.
 
-Random histories run in two worlds. In one, tasks ask alone where that is allowed, and
-the confirmation of a pushed grant is prepared while its task waits; in the other, each
-task joins, and nothing is prepared. Both send the same commands, and the same becomes
-of all tasks. The controls break one rule each of when a shortcut may be taken.
+Random histories run in two worlds. In one, tasks ask alone where that is allowed, by
+acquires prepared for all of them, and the confirmation of a pushed grant is prepared
+while its task waits; in the other, each task joins, and nothing is prepared. Both send
+the same commands, and the same becomes of all tasks. The controls break one rule each
+of when a shortcut may be taken.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.mode_queue import ModeQueue
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.pushed import PushedGrant, proof_of
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
-from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.ports import Pending, StoreSettings
 from aiorwlock_remote.runtime import wait_queue
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseTerms
 from aiorwlock_remote.runtime.store_client import StoreClient
@@ -375,6 +377,44 @@ def _confirms_as_prepared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ModeQueue, "_ready_confirmation", lambda queue: queue._confirmation)
 
 
+def _sends_an_older_claim(patch: pytest.MonkeyPatch) -> None:
+    """A prepared acquire has the claim with which it was prepared."""
+
+    def prepared_acquire(
+        self: FakeStore, resource: Resource, acquire: Acquire
+    ) -> Callable[[Claim], Pending[Reply]]:
+        return lambda _: self.step(resource, acquire)
+
+    patch.setattr(FakeStore, "prepared_acquire", prepared_acquire)
+
+
+def _releases_an_older_ticket(patch: pytest.MonkeyPatch) -> None:
+    """A prepared release has the ticket that was released first."""
+
+    def prepared_release(
+        self: FakeStore, resource: Resource
+    ) -> Callable[[str], Pending[Reply]]:
+        first: list[str] = []
+
+        def send(ticket: str) -> Pending[Reply]:
+            first.append(ticket)
+            return self.step(resource, Release(first[0]))
+
+        return send
+
+    patch.setattr(FakeStore, "prepared_release", prepared_release)
+
+
+def _keeps_older_options(patch: pytest.MonkeyPatch) -> None:
+    """A prepared acquire has the options with which it was prepared."""
+    sound = ModeQueue.only_request
+
+    def only_request(self: ModeQueue, claim: Claim, *options: Any) -> Acquire:  # noqa: ANN401 - passed on
+        return self._only or sound(self, claim, *options)
+
+    patch.setattr(ModeQueue, "only_request", only_request)
+
+
 def _ignore(_: WaitQueue, __: object) -> None:
     pass
 
@@ -387,6 +427,9 @@ CONTROLS = (
     _keeps_grants,
     _forgets_the_reply,
     _confirms_as_prepared,
+    _sends_an_older_claim,
+    _releases_an_older_ticket,
+    _keeps_older_options,
 )
 
 

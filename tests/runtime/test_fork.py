@@ -11,6 +11,7 @@ from aiorwlock_remote import Closed, Locks
 from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
+from aiorwlock_remote.runtime.wait_queue import Attempt
 from aiorwlock_remote.testing.faults import FaultyLink
 from tests.forked_children import exit_code, fork
 
@@ -68,6 +69,20 @@ async def test_a_client_that_cannot_be_severed_spares_the_others_nothing(
     for sender in failing:
         disable_in_children(sender)
     assert code_of_child(locks) == 7
+
+
+async def test_an_acquire_prepared_before_the_fork_sends_nothing(locks: Locks) -> None:
+    lock, client = locks.mutex(*NAME), locks._session.client
+    for _ in range(2):  # the second one is prepared
+        async with lock:
+            pass
+    attempt = Attempt(client.claim(lock._request), lock._request, 0.0, 0.0)
+    pid = fork()
+    if pid == 0:
+        client.queues.queue(resource(*NAME)).ask_alone(attempt)
+        waiter = attempt.waiter
+        os._exit(7 if waiter is not None and isinstance(waiter.error, Closed) else 1)
+    assert exit_code(pid) == 7
 
 
 async def test_what_only_some_stores_can_is_closed_as_well(locks: Locks) -> None:

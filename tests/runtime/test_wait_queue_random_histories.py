@@ -39,6 +39,7 @@ from aiorwlock_remote.core.pushed import PushedGrant, proof_of
 from aiorwlock_remote.core.queue_states import CONFIRMING
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.store_client import StoreClient
@@ -73,6 +74,14 @@ class FakeStore:
         self, resource: Resource, command: Command
     ) -> Callable[[], Pending[Any]]:
         return partial(self.step, resource, command)
+
+    def prepared_acquire(
+        self, resource: Resource, acquire: Acquire
+    ) -> Callable[[Claim], Pending[Any]]:
+        return lambda claim: self.step(resource, replace(acquire, claims=(claim,)))
+
+    def prepared_release(self, resource: Resource) -> Callable[[str], Pending[Any]]:
+        return lambda ticket: self.step(resource, Release(ticket))
 
     def watch(self, resource: Resource) -> None:
         pass

@@ -57,7 +57,8 @@ from aiorwlock_remote.errors import BackendError, LossReason
 _NOTIFIED = -9
 _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
 
-_WAS_HELD = Released(held=True)
+WAS_HELD = Released(held=True)
+"""The reply to a release that carried nothing along, and found its grant."""
 
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions that are raised by reading an answer of an unexpected shape."""
@@ -177,14 +178,15 @@ def _encode_claims(claims: tuple[Claim, ...]) -> list[Arg]:
     args: list[Arg] = []
     for claim in claims:
         ticket, lease, who = claim.ticket, claim.lease, claim.who
-        shown = _encode_who(who.host, who.pid, who.task, who.reason)
+        shown = encode_who(who.host, who.pid, who.task, who.reason)
         details = f"{new_holder_of(ticket)},{claim.lock_delay},{shown}"
         args += (ticket, "" if lease is None else lease, details)
     return args
 
 
 @lru_cache(maxsize=1024)
-def _encode_who(host: str, pid: int, task: str, reason: str) -> str:
+def encode_who(host: str, pid: int, task: str, reason: str) -> str:
+    """Return the text in which a record has a requester."""
     return json.dumps([host, pid, task, reason], separators=(",", ":"))
 
 
@@ -449,7 +451,7 @@ def _loss_reason(last: Raw, endings: Raw, ticket: str) -> LossReason:
 def _decode_release(command: Release, raw: Raw) -> Released:
     # The short answers of fast.lua: 1, or the grant that was carried along.
     if type(raw) is int and raw == 1 and not command.then:
-        return _WAS_HELD
+        return WAS_HELD
     items = items_of(raw)
     if number_of(items[0]) > 1:
         (ask,) = command.then

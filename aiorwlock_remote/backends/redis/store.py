@@ -42,6 +42,7 @@ from aiorwlock_remote.backends.redis.keys import (
 )
 from aiorwlock_remote.backends.redis.log import log, log_debug, log_redis
 from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.prepared import PreparedAcquire, PreparedRelease
 from aiorwlock_remote.backends.redis.recipes import (
     MutexSets,
     RedisMembers,
@@ -54,6 +55,8 @@ from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant,
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core.commands import (
+    Acquire,
+    Claim,
     Command,
     NotHeld,
     Release,
@@ -101,6 +104,8 @@ KEY_REMOVED_EVENTS = frozenset("gxA")
 
 PUSHING = PollPolicy(claim_window=0.3, pushes=True)
 """How waiters wait for a server that may grant them the lock by a message."""
+
+_MUST_GO = Release, Withdraw
 
 PublishedKeys = tuple[bytes, ...]
 """Those keys of one resource that other programs use, too."""
@@ -216,7 +221,7 @@ class RedisStore(StoreBase):
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self.settings.client_id)
         decode = partial(self._decode, keys, command)
-        must_go = isinstance(command, Release | Withdraw)
+        must_go = type(command) in _MUST_GO
         if self._replicas is None or not may_grant(command):
             return self._endpoint.run(script, args, decode, must_go=must_go)
         call = Call(decode, args, script, must_go)
@@ -226,15 +231,34 @@ class RedisStore(StoreBase):
     def prepared(
         self, resource: Resource, command: Command
     ) -> Callable[[], Pending[Reply]]:
-        endpoint = self._endpoint
-        # A cluster chooses the node when the call is sent, and pushes no grants.
-        if self._replicas is not None or not isinstance(endpoint, RedisConnection):
+        connection = self._single_connection(resource)
+        if connection is None or self._replicas is not None:
             return super().prepared(resource, command)
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self.settings.client_id)
-        must_go = isinstance(command, Release | Withdraw)
+        must_go = type(command) in _MUST_GO
         call = Call(partial(self._decode, keys, command), args, script, must_go)
-        return partial(endpoint.send_packed, call, call.packed())
+        return partial(connection.send_packed, call, call.packed())
+
+    def prepared_acquire(
+        self, resource: Resource, acquire: Acquire
+    ) -> Callable[[Claim], Pending[Reply]] | None:
+        connection = self._single_connection(resource)
+        if connection is None or self._replicas is not None:
+            return None
+        keys, client_id = self._keys_of(resource), self.settings.client_id
+        step = partial(self.step, resource)
+        return PreparedAcquire(connection, keys, acquire, client_id, self._decode, step)
+
+    def prepared_release(
+        self, resource: Resource
+    ) -> Callable[[str], Pending[Reply]] | None:
+        connection = self._single_connection(resource)
+        if connection is None:
+            return None
+        keys, client_id = self._keys_of(resource), self.settings.client_id
+        step = partial(self.step, resource)
+        return PreparedRelease(connection, keys, client_id, self._decode, step)
 
     def watch(self, resource: Resource) -> None:
         self._wakeups.watch(resource, self._keys_of(resource).published)
@@ -320,6 +344,13 @@ class RedisStore(StoreBase):
         # The mode names the queue entry, which `keep` leaves: either mode will do.
         command = Withdraw(self.settings.client_id, Mode.READ, tickets, keep=True)
         self.step(resource, command).log_failure()
+
+    def _single_connection(self, resource: Resource) -> RedisConnection | None:
+        # A cluster chooses the node when a call is sent.
+        endpoint = self._endpoint
+        if isinstance(endpoint, RedisConnection):
+            return None if isinstance(resource, SetMember) else endpoint
+        return None
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
         reply, woken, pushed = decode_step(command, raw)
