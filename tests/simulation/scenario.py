@@ -42,6 +42,8 @@ FAULTY_SECONDS = 12.0
 CALM_SECONDS = 6.0
 """In which tasks are cancelled, and processes killed, while nothing else happens."""
 HEALING_SECONDS = 90.0
+FORWARD_RATE = 0.15
+"""Part of the runs with faults in which the server's clock is set forward."""
 
 
 @dataclass
@@ -154,6 +156,11 @@ class Faults:
             strike = partial(self._strike, random.choice(faults))
             run.world.after(random.uniform(0.0, FAULTY_SECONDS), strike)
         network.cut = random.choice([0.0, 0.01, 0.05])
+        # Seldom: for some time after it, only fences are judged.
+        seldom = Random(f"{run.seed} clock set forward")
+        if run.kind in ("core", "sync") and seldom.random() < FORWARD_RATE:
+            strike = partial(self._strike, partial(run.server.set_forward, seldom))
+            run.world.after(seldom.uniform(0.0, FAULTY_SECONDS), strike)
 
     def heal(self) -> None:
         self._run.heal()

@@ -42,6 +42,8 @@ QUICK, SLOW = (0.0002, 0.003), (0.01, 0.6)
 REQUEST_TIMEOUT = 2.0
 REPAIR_SECONDS = (0.02, 1.5)
 LATEST_GHOST = 3.0
+LEARNS_SECONDS = 11.0
+"""After which each waiter has looked again, and each holder has renewed its lease."""
 LAST_WORDS = 1.5
 """Seconds before the end in which no later request makes up for one that failed."""
 
@@ -81,6 +83,8 @@ class SimulatedServer:
         """Until when another program has which mutex record."""
         self.busy_until = 0.0
         self.requests = 0
+        self._jumps: list[tuple[float, float]] = []
+        """When the clock was set forward, and until when that may matter."""
 
     def backend(self, process: SimulatedProcess) -> SimulatedBackend | str:
         """Return what a process connects to."""
@@ -135,8 +139,8 @@ class SimulatedServer:
 
     def in_doubt(self, time: float, names: Collection[str]) -> bool:
         """Whether a grant of these processes may be lost, and given again, rightly."""
-        del time, names
-        return False
+        del names
+        return any(begin <= time <= end for begin, end in self._jumps)
 
     def heal(self) -> None:
         self.network.heal()
@@ -181,6 +185,14 @@ class SimulatedServer:
         seconds = random.uniform(0.1, 3.0)
         self.world.tell(f"the server's clock is set back by {seconds:.3f} s")
         self.ahead -= seconds
+
+    def set_forward(self, random: Random) -> None:
+        """Let grants end sooner than their holders believe: only fences help."""
+        seconds = random.uniform(0.1, 3.0)
+        self.world.tell(f"the server's clock is set forward by {seconds:.3f} s")
+        self.ahead += seconds
+        now = self.world.now
+        self._jumps.append((now, now + seconds + LEARNS_SECONDS))
 
     def _cut(self, random: Random) -> None:
         for store in self._a_store(random):

@@ -144,7 +144,7 @@ def test_faults_happen() -> None:
         *("is cancelled", "is blocked", "is lost", "forges", "late request"),
         *("LockLost", "LockTimeout", "BackendUnavailable", "AcquireUncertain"),
         *("closes its locks", "asks for both", "(read)", "(permit)", "heals"),
-        *("another program has", "is set back"),
+        *("another program has", "is set back", "is set forward"),
     ):
         assert event in story
 
