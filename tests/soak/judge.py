@@ -54,9 +54,10 @@ KEEP = 20.0
 """Seconds for which events are judged together with later ones."""
 WAITING = 120.0
 """Seconds after which an attempt without an outcome is dropped: its process is dead."""
-STANDS_STILL, MISSES_A_TURN = 0.4, 0.1
+STANDS_STILL = 0.4
 """Seconds without an event of a process that excuse it: its loop is blocked, or the
-machine has other work. After the second it may have missed its turn in a queue."""
+machine has other work. After half a claim window it may have missed its turn in a
+queue: the message and the request take their part of the window, too."""
 INTERVAL = 5.0
 SECOND = 10**9
 NO_FAULT = "no fault"
@@ -166,7 +167,8 @@ class AttemptHistory:
 class Judge:
     """The verdict on a history that grows."""
 
-    def __init__(self, faults: FaultLog) -> None:
+    def __init__(self, faults: FaultLog, claim_window: float) -> None:
+        self.misses_a_turn: float = claim_window / 2
         self.counts: Counter[str] = Counter()
         self.did: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """What happened while each kind of fault was in force, and soon after."""
@@ -312,7 +314,7 @@ class Judge:
                     continue
                 if not self.faults.calm(grant.asked_at, grant.at):
                     continue
-                if self._stood_still(grant, MISSES_A_TURN):
+                if self._stood_still(grant, self.misses_a_turn):
                     continue
                 first = bisect_right(times, grant.asked_at)
                 earlier = granted[first:place]
@@ -392,10 +394,10 @@ def _permit_violations(events: list[Event]) -> Iterator[tuple[str, str, str]]:
                 yield "fence", resource, f"permit {new.holder} came after {high}"
 
 
-def main(folder: Path, lease: float) -> None:
+def main(folder: Path, lease: float, claim_window: float) -> None:
     """Judge until the end of the run; the figures stand in ``DIR/verdict.json``."""
     tail = HistoryTail(folder / "history")
-    judge = Judge(FaultLog(folder / "faults.jsonl", lease))
+    judge = Judge(FaultLog(folder / "faults.jsonl", lease), claim_window)
     ending = False
     while True:
         begun = time.monotonic()
@@ -413,4 +415,4 @@ def main(folder: Path, lease: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(float, sys.argv[2:]))

@@ -194,8 +194,10 @@ class Soak:
 
     @contextmanager
     def _judging(self) -> Iterator[subprocess.Popen[bytes]]:
+        site = self._site
         judge = subprocess.Popen(
-            [*JUDGE, str(self._folder), str(self._site.lease)], cwd=ROOT
+            [*JUDGE, str(self._folder), *map(str, (site.lease, site.claim_window))],
+            cwd=ROOT,
         )
         try:
             yield judge

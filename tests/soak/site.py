@@ -34,6 +34,8 @@ class Site(ABC):
     """
 
     lease: ClassVar[float] = 2.0
+    claim_window: ClassVar[float] = 0.2
+    """Seconds in which who is next has to ask again, at least."""
     sets: ClassVar[bool] = False
     disk: ClassVar[int] = 1024
     """Megabytes of the disk in memory that the store's files are on."""

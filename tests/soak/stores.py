@@ -202,6 +202,7 @@ class RedisSentinel(Site):
 class RedisCluster(Site):
     """Three primaries with a replica each; slots move, and nodes are replaced."""
 
+    claim_window = 0.1
     setting = "three primaries, three replicas, node timeout 1 s, without persistence"
     left_out = "network faults: nodes name their own addresses"
 

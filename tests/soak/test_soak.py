@@ -101,9 +101,13 @@ def held(
     yield Released(*who, until, until, True)
 
 
+WINDOW = 0.2
+"""Seconds in which who is next has to ask."""
+
+
 def judged(folder: Path, *histories: Iterator[Event], faults: str = "") -> Judge:
     (folder / "faults.jsonl").write_text(faults)
-    judge = Judge(FaultLog(folder / "faults.jsonl", 2.0))
+    judge = Judge(FaultLog(folder / "faults.jsonl", 2.0), WINDOW)
     for story in histories:
         judge.read(map(encode_event, story), 1000 * SECOND)
         judge.judge()
@@ -268,7 +272,7 @@ def test_how_many_passed(
 def test_events_written_during_a_read_are_judged_later(tmp_path: Path) -> None:
     """A release that was written to a file read early is not missed."""
     (tmp_path / "faults.jsonl").touch()
-    judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0))
+    judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0), WINDOW)
     ask, granted, end, _ = held("hot/0", 1.0, 2.0, 1, asked=0.9)
     second = held("hot/0", 1.6, 1.8, 2, asked=1.55)
     assert isinstance(end, Releasing)
