@@ -24,6 +24,14 @@ from aiorwlock_remote.runtime.lease import AcquireRequest
 H = TypeVar("H")
 
 
+# The default arguments: at the end of the interpreter modules may be gone already.
+def _warn_unused(
+    name: str, source: object, warn: Callable[..., None] = warnings.warn
+) -> None:
+    done = "nothing is done; await it, or enter it by async with"
+    warn(f"{name} was never awaited: {done}", RuntimeWarning, source=source)
+
+
 @final
 class SingleEntry:
     """Guard of an object that only one ``async with`` at a time may enter.
@@ -72,15 +80,9 @@ class SingleEntry:
     def left(self) -> None:
         self._entered = False
 
-    # The default argument: at the end of the interpreter modules may be gone already.
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+    def __del__(self, warn: Callable[..., None] = _warn_unused) -> None:
         if self._unused is not None:
-            _warn_unused(self._unused(), warn, self)
-
-
-def _warn_unused(name: str, warn: Callable[..., None], source: object) -> None:
-    done = "nothing is done; await it, or enter it by async with"
-    warn(f"{name} was never awaited: {done}", RuntimeWarning, source=source)
+            warn(self._unused(), self)
 
 
 class BaseAcquisition(Coroutine[Any, Any, H]):
@@ -129,10 +131,9 @@ class BaseAcquisition(Coroutine[Any, Any, H]):
         self._inside.left()
         await self._leave(held, *exc_info)
 
-    # The default argument as in ``SingleEntry``.
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+    def __del__(self, warn: Callable[..., None] = _warn_unused) -> None:
         if not self._used:
-            _warn_unused(self._name(), warn, self)
+            warn(self._name(), self)
 
     def _name(self) -> str:
         return self._what
