@@ -132,6 +132,8 @@ def details(run: Run) -> Iterator[str]:
         f" {entered.get('median', 0):g} s in the median,"
         f" {entered.get('longest', 0):g} s at most)."
     )
+    if "judged again" in run:
+        yield run["judged again"]
     for problem in run["problems"]:
         yield f"**{problem}**"
     if "remark" in run:  # added by hand: what was found out afterwards
