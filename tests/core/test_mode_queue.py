@@ -350,12 +350,14 @@ def test_the_last_reply_to_a_waiter() -> None:
 def test_an_earlier_reply_is_not_to_this_task() -> None:
     """The store, which replied to an earlier task, may have fallen silent since."""
     it = lane()
-    it.join(waiter("a"))
-    it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
-    assert it.join(late := waiter("b")) is not None
+    it.join(first := waiter("a"))
+    it.answered(before := Waiting(1, 300_000, ("somebody",)), 1.0, 1.1, 0.5)
+    assert it.ask() is not None
+    it.join(late := waiter("b"))
+    assert it.last_reply_to(first) is before
     assert it.last_reply_to(late) is None
-    it.answered(waits := Waiting(0, 300_000, ("a",)), 2.0, 2.1, 0.5)
-    assert it.last_reply_to(late) is waits
+    it.answered(after := Waiting(1, 200_000, ("somebody",)), 2.0, 2.1, 0.5)
+    assert it.last_reply_to(late) is after
 
 
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
