@@ -334,10 +334,10 @@ class RedisConnection(ProtocolHandler):
             self._connected(await self._connector.reconnect(self._needed))
             if self._closed:  # stopping this task came too late
                 return
+            self._connector.outage.recovered()
             # Only now: a waiter that is woken asks over this connection, on which its
             # channels are subscribed again
             # (test_messages_come_again_after_a_reconnect).
-            self._connector.outage.recovered()
             self._on_reconnect()
 
     def _start_watchdog(self) -> None:
