@@ -187,6 +187,10 @@ def test_a_task_behind_a_bar_asks_later() -> None:
     effects = it.answered(Granted((grant("b"),), 5), 1.2, 1.3, 0.5)
     assert isinstance(effects.send, Acquire)
     assert [claim.ticket for claim in effects.send.claims] == ["c"]
+    it.join(waiter("d"))
+    effects = it.answered(Granted((grant("c"),), 5), 1.4, 1.5, 0.5)
+    assert isinstance(effects.send, Acquire)
+    assert [claim.ticket for claim in effects.send.claims] == ["d"], "the bar is lifted"
 
 
 def test_readers_ask_together() -> None:
