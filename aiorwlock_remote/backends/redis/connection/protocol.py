@@ -543,10 +543,10 @@ class NoScriptRetries:
             # would be asked for ever (test_a_server_that_never_learns_a_script).
             if call in self.resent:
                 return False
-        # A redirected call is kept behind one with the same key: sent elsewhere by
-        # itself, it could pass the other
-        # (test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it). Any
-        # other error is an answer (test_any_other_error_of_a_script_is_an_answer).
+        # Any other error is an answer (test_any_other_error_of_a_script_is_an_answer).
+        # But a redirected call is kept behind one with the same key: sent elsewhere by
+        # itself, it could pass the other (test_cluster_cases.py:
+        # test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it).
         elif verb not in REDIRECTIONS or key not in self._by_key:
             return False
         self.calls[call] = None
