@@ -43,4 +43,9 @@ def test_where_a_test_is() -> None:
     assert files_with("test_where_a_test_is") == ["tests/test_citations.py"]
     assert files_with("test_citations.py") == ["tests/test_citations.py"]
     assert "tests/conformance/test_memory.py" in files_with("test_a_killed_holder")
+    assert files_with("test_a_writer_may_delete_the_row") == [
+        "tests/integrations/test_django_row_lock.py",
+        "tests/integrations/test_sqlalchemy_row_lock.py",
+        "tests/recipes/test_row_lock.py",
+    ]
     assert not is_there("test_that_nobody_has_written_yet_" + "x")
