@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeGuard
 
 from tests.changed_copy import ROOT, changed, copied, tests_pass
 from tests.mutants import mutants
@@ -41,7 +42,7 @@ class Citation:
     """Tests that a comment names.
 
     ``first``, ``last``: the lines of the statement that they guard, 0 if there is none
-    that could be taken out. ``binds``: the statement assigns to a name or attribute.
+    that could be taken out. ``binds``: the statement gives a name its first value.
     """
 
     path: Path
@@ -70,8 +71,27 @@ def citations(path: Path) -> Iterator[Citation]:
         if node is None or isinstance(node, _WHOLE) or node.lineno > last + 1:
             yield Citation(path, first, names)
         else:
-            binds = isinstance(node, ast.Assign | ast.AnnAssign)
+            binds = any(isinstance(one, ast.Name) for one in _targets(node)) or (
+                any(isinstance(one, ast.Attribute) for one in _targets(node))
+                and any(node in maker.body for maker in statements if _makes(maker))
+            )
             yield Citation(path, first, names, node.lineno, node.end_lineno or 0, binds)
+
+
+def _targets(node: ast.stmt) -> list[ast.expr]:
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    if not isinstance(node, ast.Assign):
+        return []
+    return [
+        one
+        for target in node.targets
+        for one in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
+
+
+def _makes(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
 
 def cited(path: Path) -> set[str]:

@@ -39,6 +39,24 @@ def test_a_comment_guards_the_statement_behind_it(tmp_path: Path) -> None:
     assert (second.names, second.first) == (("test_whole",), 0)
 
 
+def test_a_statement_that_gives_a_name_its_first_value(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "class C:\n"
+        "    def __init__(self):\n"
+        "        # One (test_one).\n"
+        "        self.a, self.b = 1, 2\n"
+        "    def f(self):\n"
+        "        # Two (test_two).\n"
+        "        self.a = 3\n"
+        "        # Three (test_three).\n"
+        "        b = 4\n"
+        "        # Four (test_four).\n"
+        "        self.a[5] = b\n"
+    )
+    assert [one.binds for one in citations(module)] == [True, False, True, False]
+
+
 def test_where_a_test_is() -> None:
     assert files_with("test_where_a_test_is") == ["tests/test_citations.py"]
     assert files_with("test_citations.py") == ["tests/test_citations.py"]

@@ -333,6 +333,18 @@ def test_a_lock_delay_keeps_everybody_out() -> None:
     assert semaphore.granted("b") == ["b"]
 
 
+def test_at_the_end_of_a_lock_delay_permits_are_offered() -> None:
+    semaphore = Semaphore()
+    semaphore.take("dead", lease=SECOND, lock_delay=SECOND)
+    end = semaphore.now + 2 * SECOND
+    semaphore.now = end - 2 * MS
+    semaphore.take("b")
+    assert semaphore.woken == []
+    semaphore.take("c")
+    assert semaphore.now == end
+    assert "b" in semaphore.woken
+
+
 def test_the_mutex_record_is_a_word() -> None:
     """Plain programs see the name as taken while any permit is held."""
     semaphore = Semaphore()
