@@ -390,9 +390,9 @@ class RedisConnection(ProtocolHandler):
         protocol = self._protocol
         if protocol is None:
             return len(self._offline) >= MAX_CALLS
+        calls = len(protocol.in_flight) + len(self._offline)
         # Bytes, too: while the server reads slowly, the transport's buffer would grow
         # without limit (test_too_many_bytes_unsent_are_refused).
-        calls = len(protocol.in_flight) + len(self._offline)
         return calls >= MAX_CALLS or protocol.transport.unsent() > MAX_UNSENT
 
     def _send_subscriptions(self, verb: str, *channels: bytes) -> None:
