@@ -408,13 +408,13 @@ class Connector:
             with suppress(BackendError):  # `judge` looks at all of them together
                 await call
         peer = handshake.judge()
+        before = self._peers.get(peer.run)
         # A command that is still on its way over our lost connection must not be done
         # after newer ones (test_the_lost_connection_is_ended_at_the_server). Only in
         # the same run of the server: after a restart the number may be that of another
         # client (test_no_foreign_connection_is_ended_after_a_restart). A user without
         # the right to ask for the run (INFO) or to kill does without
         # (test_a_user_who_may_do_little).
-        before = self._peers.get(peer.run)
         if before is not None:
             kill = _HandshakeCall("CLIENT", "KILL", "ID", before.number)
             protocol.send_all([kill])
