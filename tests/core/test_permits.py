@@ -34,7 +34,12 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.transition import next_attempt, peek, skip_unreachable
+from aiorwlock_remote.core.transition import (
+    next_attempt,
+    peek,
+    skip_unreachable,
+    turns_ahead,
+)
 from aiorwlock_remote.core.transition import transition as step_of
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
@@ -316,6 +321,15 @@ def test_a_release_carries_the_next_request() -> None:
     assert isinstance(answer, Granted)
     assert semaphore.holders == ["a2", "a3"]
     assert semaphore.state.turns == 0, "nothing is vacated: nobody polls with INSERT"
+
+
+def test_as_many_as_there_are_permits_are_one_turn() -> None:
+    semaphore = Semaphore()
+    semaphore.take("held", "h1", "h2")
+    for client_id in "abcde":
+        semaphore.take(client_id)
+    turns = [turns_ahead(semaphore.state, client_id) for client_id in "abcde"]
+    assert turns == [0, 0, 1, 1, 2]
 
 
 def test_a_lock_delay_keeps_everybody_out() -> None:
