@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeGuard
 
 from tests.changed_copy import ROOT, changed, copied, tests_pass
 from tests.mutants import mutants
@@ -32,6 +31,7 @@ CASES = PACKAGE / "testing" / "conformance"
 SECONDS = 300.0
 """For the tests of one statement."""
 _NAME = re.compile(r"\btest_\w+(?:\.py)?")
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _WHOLE = (
     ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith
 )
@@ -71,11 +71,32 @@ def citations(path: Path) -> Iterator[Citation]:
         if node is None or isinstance(node, _WHOLE) or node.lineno > last + 1:
             yield Citation(path, first, names)
         else:
-            binds = any(isinstance(one, ast.Name) for one in _targets(node)) or (
-                any(isinstance(one, ast.Attribute) for one in _targets(node))
-                and any(node in maker.body for maker in statements if _makes(maker))
-            )
+            binds = _binds(node, statements)
             yield Citation(path, first, names, node.lineno, node.end_lineno or 0, binds)
+
+
+def _binds(node: ast.stmt, statements: list[ast.stmt]) -> bool:
+    """Whether a name or attribute has no value before this statement."""
+    around = [
+        one for one in statements if isinstance(one, _FUNCTION) and _in(node, one)
+    ]
+    function = max(around, key=lambda one: one.lineno, default=None)
+    known = set[str]()
+    for one in ast.walk(function) if function is not None else ():
+        if isinstance(one, ast.arg):
+            known.add(one.arg)
+        elif isinstance(one, ast.Name) and one.lineno < node.lineno:
+            known.add(one.id)
+    makes = function is not None and function.name == "__init__"
+    return any(
+        makes if isinstance(one, ast.Attribute) else one.id not in known
+        for one in _targets(node)
+        if isinstance(one, ast.Attribute | ast.Name)
+    )
+
+
+def _in(node: ast.stmt, other: ast.stmt) -> bool:
+    return other.lineno < node.lineno <= (other.end_lineno or 0)
 
 
 def _targets(node: ast.stmt) -> list[ast.expr]:
@@ -88,10 +109,6 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
         for target in node.targets
         for one in (target.elts if isinstance(target, ast.Tuple) else [target])
     ]
-
-
-def _makes(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
-    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
 
 def cited(path: Path) -> set[str]:

@@ -53,8 +53,11 @@ def test_a_statement_that_gives_a_name_its_first_value(tmp_path: Path) -> None:
         "        b = 4\n"
         "        # Four (test_four).\n"
         "        self.a[5] = b\n"
+        "        # Five (test_five).\n"
+        "        b = 6\n"
     )
-    assert [one.binds for one in citations(module)] == [True, False, True, False]
+    binds = [one.binds for one in citations(module)]
+    assert binds == [True, False, True, False, False]
 
 
 def test_where_a_test_is() -> None:
