@@ -292,6 +292,26 @@ async def test_one_that_is_back_at_once_is_waited_for() -> None:
     assert owner.back == ["connection 1"]
 
 
+async def test_one_that_is_broken_is_dropped() -> None:
+    """Not every pool would notice, and lend it again."""
+    owner = Owner()
+    driver = Ending(owner)
+    taken = BorrowedConnections(owner, driver)
+    connection = await taken.take()
+    dropped: list[str] = []
+
+    async def drop(connection: str) -> None:
+        dropped.append(connection)
+
+    with (
+        patch.object(driver, "is_healthy", return_value=False),
+        patch.object(owner, "drop", drop),
+    ):
+        await taken.give_back(connection)
+    assert (dropped, owner.back) == ([connection], [])
+    await taken.close()
+
+
 @pytest.mark.parametrize("asks", [True, False])
 async def test_one_that_does_not_get_back_is_hung_up(*, asks: bool) -> None:
     owner = Owner()
