@@ -86,6 +86,19 @@ async def test_one_is_used_again_and_by_one_at_a_time() -> None:
     assert dialler.ended == [1]
 
 
+async def test_no_more_are_open_than_may_be() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=2)
+    turns = [asyncio.ensure_future(own.take()) for _ in range(4)]
+    await anyio.wait_all_tasks_blocked()
+    assert [turn.done() for turn in turns] == [True, True, False, False]
+    for turn in turns[:2]:
+        await own.give_back(turn.result())
+    assert sorted([await turn for turn in turns[2:]]) == [1, 2]
+    assert dialler.made == 2
+
+
 async def test_one_that_died_while_idle_is_not_used() -> None:
     dialler = Dialler()
     dialler.let.set()
