@@ -157,7 +157,8 @@ async def _connected(
         await connection.connect()
         return take_over(protocol, connection, options.where)
     except BaseException as exc:
-        # Also if it was cancelled (test_a_connection_in_the_making_is_closed).
+        # Also if it was cancelled
+        # (test_a_server_that_never_answers_sees_the_end_of_the_connection).
         with anyio.CancelScope(shield=True):
             await disconnect(connection)
         if isinstance(exc, Exception):

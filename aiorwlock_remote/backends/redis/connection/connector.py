@@ -340,7 +340,7 @@ class Connector:
         if options.sentinels is None:
             # A user's client would believe the first Sentinel that answers, and what
             # that Sentinel lists: the former primary, until all replicas follow the new
-            # one (test_client_sentinel.py).
+            # one (test_a_client_that_comes_just_after_a_failover).
             with suppress(BackendError, ConfigurationError):
                 finder.find(timeout)
             return options, finder.switches
