@@ -39,8 +39,34 @@ def test_a_comment_guards_the_statement_behind_it(tmp_path: Path) -> None:
     assert (second.names, second.first) == (("test_whole",), 0)
 
 
+def test_a_statement_that_gives_a_name_its_first_value(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "class C:\n"
+        "    def __init__(self):\n"
+        "        # One (test_one).\n"
+        "        self.a, self.b = 1, 2\n"
+        "    def f(self):\n"
+        "        # Two (test_two).\n"
+        "        self.a = 3\n"
+        "        # Three (test_three).\n"
+        "        b = 4\n"
+        "        # Four (test_four).\n"
+        "        self.a[5] = b\n"
+        "        # Five (test_five).\n"
+        "        b = 6\n"
+    )
+    binds = [one.binds for one in citations(module)]
+    assert binds == [True, False, True, False, False]
+
+
 def test_where_a_test_is() -> None:
     assert files_with("test_where_a_test_is") == ["tests/test_citations.py"]
     assert files_with("test_citations.py") == ["tests/test_citations.py"]
     assert "tests/conformance/test_memory.py" in files_with("test_a_killed_holder")
+    assert files_with("test_a_writer_may_delete_the_row") == [
+        "tests/integrations/test_django_row_lock.py",
+        "tests/integrations/test_sqlalchemy_row_lock.py",
+        "tests/recipes/test_row_lock.py",
+    ]
     assert not is_there("test_that_nobody_has_written_yet_" + "x")

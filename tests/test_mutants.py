@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from tests.changed_copy import ROOT
-from tests.mutants import AREAS, JUDGED, PACKAGE, judged, mutants
+from tests.mutants import (
+    AREAS,
+    JUDGED,
+    PACKAGE,
+    judged,
+    mutants,
+    outcome,
+    reaching,
+)
 
 PYTHON = '''\
 LIMIT = 3
@@ -92,3 +101,15 @@ def test_what_is_judged_is_still_there() -> None:
     for path in {path for path, _, _ in judged()}:
         there = {one.key for one in mutants(path, (ROOT / path).read_text("utf-8"))}
         assert {key for key in judged() if key[0] == path} <= there, JUDGED
+
+
+def test_a_line_that_no_test_reaches_is_noticed_by_none(tmp_path: Path) -> None:
+    """All tests of the area might take too long, which would count as a failure."""
+    area = AREAS["core"]
+    (tmp_path / "a.py").write_text(text := "def f():\n    return 1\n")
+    (one,) = mutants("a.py", text)
+    assert reaching(one, {2: ["tests/a.py::test_f"]}, area) == ["tests/a.py::test_f"]
+    assert reaching(one, {}, area) == []
+    assert outcome(one, tmp_path, []) == "survived"
+    (lua,) = mutants("a.lua", "return 1\n")
+    assert reaching(lua, {}, area) == ["tests/core"]

@@ -47,9 +47,10 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
             return False
         if policy is Policy.BARGE:
             return True
-        # Late writers do not count: a dead process at the head of the queue would block
-        # all others for as long as its entry lives
-        # (test_who_does_not_come_blocks_nobody).
+        # A writer passes no earlier one
+        # (test_an_acquire_carried_by_a_release_overtakes_nobody), except late ones: a
+        # dead process at the head of the queue would block all others for as long as
+        # its entry lives (test_a_late_head_keeps_its_order).
         if any(w.number < entry.number for w in writers(doorman, now)):
             return False
         return policy is Policy.WRITER or not admitted(doorman, now)

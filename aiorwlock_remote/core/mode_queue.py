@@ -321,9 +321,11 @@ class ModeQueue:
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
         """Return the store's last reply; None if none came since this task joined."""
-        # A waiter that joins a queue with an entry, and leaves before the next request,
-        # must not report that the store did not reply
-        # (test_a_later_waiter_gets_the_last_reply_of_the_store).
+        # While a request is on its way, a reply from before the task joined does not
+        # show that the store replies to it (test_an_earlier_reply_is_not_to_this_task).
+        # Without a request on its way the queue has an entry, whose last reply is the
+        # task's, too: if it leaves before the next request, it must not report that the
+        # store did not reply (test_a_later_waiter_gets_the_last_reply_of_the_store).
         if self._request is not IDLE and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()

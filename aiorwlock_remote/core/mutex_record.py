@@ -169,7 +169,7 @@ def why_gone(doorman: Doorman, holder: str) -> LossReason:
             return ending.reason
     # A note for all holders of a phase names none of them. A holder that asks after the
     # next phase began may belong to that phase, so the note must not answer it
-    # (test_a_reason_outlives_the_next_phase).
+    # (test_the_loss_of_many_readers_is_one_note).
     for ending in doorman.endings:
         if ending.holder == "*" and ending.fence == doorman.last:
             return ending.reason

@@ -272,8 +272,8 @@ def _unquoted(text: str | None) -> str | None:
 
 
 def _reason(exc: ValueError) -> str:
-    # The offending part is not shown: it may be a password, or half of one
-    # (test_secrets_are_not_shown).
+    # The error names the kind of fault (test_what_is_wrong_with_a_url) and never quotes
+    # the offending part: it may be a password, or half of one (test_bad_urls).
     if isinstance(exc, UnicodeError):
         return "its %xx escapes are not UTF-8"
     if isinstance(exc, _BadPort):

@@ -12,8 +12,6 @@ from aiorwlock_remote.fencing.checks import check_fence
 
 HEADER = "Lock-Fence"
 
-# A fence is a time in microseconds or little more. If a fence of the far future were
-# believed, the resource would refuse every later holder (test_headers).
 MAX_SECONDS_AHEAD = 86_400
 
 _DIGITS = re.compile(r"[0-9]{1,16}")
@@ -54,6 +52,9 @@ def read_fence(values: Sequence[str]) -> int:
     if not isinstance(text, str) or _DIGITS.fullmatch(text) is None:
         raise BadFence(what=f"the {HEADER} header is not a number")
     fence = check_fence(int(text))
+    # A fence is a time in microseconds or little more. If a fence of the far future
+    # were believed, the resource would refuse every later holder
+    # (test_of_the_day_after_tomorrow).
     if fence > (time.time() + MAX_SECONDS_AHEAD) * 1e6:
         raise BadFence(what=f"the {HEADER} header is more than a day in the future")
     return fence

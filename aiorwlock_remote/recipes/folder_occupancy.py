@@ -161,7 +161,8 @@ class FolderOccupancyStore:
             names = os.listdir(self._folder(thing, part))  # noqa: PTH208 - only names
         except FileNotFoundError:
             # Administrators may remove empty folders at any time, which must not look
-            # like a mount that is away (test_empty_folders_may_be_swept_away).
+            # like a mount that is away (test_empty_folders_may_be_swept_away). Without
+            # its root the store cannot tell (test_a_folder_that_cannot_be_used).
             self._raise_without_root()
             return found
         for name in names:

@@ -454,7 +454,7 @@ class Once:
         finally:
             # After an error no reply is awaited, and the next call, over another
             # connection, would find the lock taken: a retry that is refused in silence
-            # (tests/faults/test_recipes.py).
+            # (test_a_failed_run_ends_when_its_lock_is_free).
             if exc_info[1] is not None and not isinstance(exc_info[1], GeneratorExit):
                 target = self._session.resource(ONCE_TYPE, self._name)
                 await settle(self._session, target, NOTHING)

@@ -32,6 +32,7 @@ class Reads:
         self.host = current_event_loop(clock)
         self.state = StoredState(Doorman(), None, 1)
         self.times: list[float] = []
+        self.seen: list[tuple[Resource, StoredState]] = []
         self.rung = 0
         self.shown: int | None = None
         self.pushed: list[PushedGrant | None] = []
@@ -66,7 +67,7 @@ def watching(reads: Reads, longest: float, hinted: float = 3600.0) -> StatePolle
         reads.read,
         lambda _: 1_000,
         reads.shown_by,
-        lambda *_: None,
+        lambda resource, state: reads.seen.append((resource, state)),
         "g",
         reads.host,
         reads.ring,
@@ -109,6 +110,26 @@ async def test_it_rings_once_for_the_same_reason(
     reads.state = StoredState(Doorman(), None, 2)
     await reads.were(len(reads.times) + 3)
     assert reads.rung == 2
+
+
+async def test_each_state_that_is_read_is_passed_on(
+    reads: Reads, watcher: StatePoller
+) -> None:
+    watcher.watch(ORDER)
+    await reads.were(2)
+    assert reads.seen[0] == (ORDER, reads.state)
+
+
+async def test_a_resource_that_is_left_is_read_no_more(
+    reads: Reads, watcher: StatePoller
+) -> None:
+    """The answer to a read that was under way tells nobody either."""
+    watcher.watch(ORDER)
+    reads.meanwhile = lambda: watcher.unwatch(ORDER)
+    await reads.were(1)
+    await a_few_steps()
+    assert not watcher.look_now(ORDER)
+    assert (len(reads.times), reads.seen, reads.rung) == (1, [], 0)
 
 
 async def test_the_poller_wakes_again_after_a_wake_up_in_vain(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import anyio
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.cas.driver import external_pool
@@ -16,6 +19,7 @@ from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
     RequestConnections,
     ReturnMode,
+    SaEnginePool,
 )
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from tests.cas.fake_driver import FakeDriver
@@ -80,6 +84,19 @@ async def test_one_is_used_again_and_by_one_at_a_time() -> None:
     await own.drop(first)
     assert await own.take() == 2
     assert dialler.ended == [1]
+
+
+async def test_no_more_are_open_than_may_be() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=2)
+    turns = [asyncio.ensure_future(own.take()) for _ in range(4)]
+    await anyio.wait_all_tasks_blocked()
+    assert [turn.done() for turn in turns] == [True, True, False, False]
+    for turn in turns[:2]:
+        await own.give_back(turn.result())
+    assert sorted([await turn for turn in turns[2:]]) == [1, 2]
+    assert dialler.made == 2
 
 
 async def test_one_that_died_while_idle_is_not_used() -> None:
@@ -290,6 +307,55 @@ async def test_one_that_is_back_at_once_is_waited_for() -> None:
     taken = borrowed(owner, asks=False)
     await taken.give_back(await taken.take())
     assert owner.back == ["connection 1"]
+
+
+class OfTheDialect(Exception):
+    """SQLAlchemy's dialects raise such exceptions from those of a driver."""
+
+    __module__ = "sqlalchemy.dialects.postgresql.asyncpg"
+
+
+@pytest.mark.parametrize("caused", [True, False])
+async def test_the_driver_maps_its_own_error_of_an_engine(*, caused: bool) -> None:
+    of_the_driver = OSError("refused")
+    of_the_dialect = OfTheDialect("refused")
+    of_the_dialect.__cause__ = of_the_driver if caused else None
+    driver, seen = Ending(Owner()), list[object]()
+
+    async def connect() -> None:
+        raise DBAPIError(None, None, of_the_dialect)
+
+    def mapped(error: Exception) -> Exception:
+        seen.append(error)
+        return BackendUnavailable(what="mapped")
+
+    engine: Any = SimpleNamespace(connect=connect)
+    with (
+        patch.object(driver, "map_connect_error", mapped),
+        pytest.raises(BackendUnavailable, match="mapped"),
+    ):
+        await SaEnginePool(engine, driver, resets=True).borrow()
+    assert seen == [of_the_driver if caused else of_the_dialect]
+
+
+async def test_one_that_is_broken_is_dropped() -> None:
+    """Not every pool would notice, and lend it again."""
+    owner = Owner()
+    driver = Ending(owner)
+    taken = BorrowedConnections(owner, driver)
+    connection = await taken.take()
+    dropped: list[str] = []
+
+    async def drop(connection: str) -> None:
+        dropped.append(connection)
+
+    with (
+        patch.object(driver, "is_healthy", return_value=False),
+        patch.object(owner, "drop", drop),
+    ):
+        await taken.give_back(connection)
+    assert (dropped, owner.back) == ([connection], [])
+    await taken.close()
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS, MutexRecord
 from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
-from aiorwlock_remote.core.transition import next_attempt, peek
+from aiorwlock_remote.core.transition import next_attempt, peek, turns_ahead
 from tests.core.resource import (
     LEASE,
     MS,
@@ -27,6 +27,7 @@ from tests.core.resource import (
     ask,
     granted,
     retry_after,
+    up,
 )
 
 
@@ -122,6 +123,17 @@ def test_a_late_reader_is_admitted_again_when_it_asks() -> None:
     lock.release("w2")
     assert lock.woken == ["r"]
     assert granted(lock.ask("r", READ))
+
+
+def test_how_many_turns_come_before() -> None:
+    """Readers enter together; an upgrader is the next one."""
+    lock = OneLock()
+    lock.ask("held", READ)
+    for client_id, mode in (("w1", WRITE), ("r", READ), ("w2", WRITE)):
+        lock.ask(client_id, mode)
+    lock.do(up("held", "writes"))
+    turns = [turns_ahead(lock.state, who) for who in ("held", "w1", "r", "w2", "x")]
+    assert turns == [0, 0, 0, 2, 0]
 
 
 def test_a_late_head_keeps_its_order() -> None:

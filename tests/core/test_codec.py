@@ -283,7 +283,8 @@ def test_a_ticket_recorded_twice_is_damage() -> None:
     data["grants"].append(data["grants"][0])
     with pytest.raises(BadRecord, match="ticket"):
         codec.load(data)
-    data["grants"][-1] = {**data["grants"][0], "ticket": "w", "mode": "write"}
+    reader = data["grants"][0]
+    data["grants"] = [reader, {**reader, "ticket": "w", "mode": "write"}]
     with pytest.raises(BadRecord, match="a writer beside other holders"):
         codec.load(data)
 

@@ -19,6 +19,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.ticket import holder_of
 from tests.core.resource import (
+    MS,
     READ,
     SECOND,
     WRITE,
@@ -176,13 +177,15 @@ def test_no_upgrade_during_a_lock_delay() -> None:
     lock = OneLock()
     lock.ask("stays", READ)
     lock.ask("lost", READ, lease=SECOND, lock_delay=3 * SECOND)
+    end = lock.now + 4 * SECOND
     lock.wait(SECOND)
     refused = lock.do(up("stays", "u", may_wait=False))
     assert isinstance(refused, Refused)
     assert refused.why == BARRED
+    lock.now = end - 2 * MS
     assert isinstance(lock.do(up("stays", "u")), Waiting)
-    lock.wait(3 * SECOND)
     assert granted(lock.do(up("stays", "u")))
+    assert lock.now == end
 
 
 def test_admitted_readers_go_before_an_upgrade() -> None:

@@ -187,6 +187,10 @@ def test_a_task_behind_a_bar_asks_later() -> None:
     effects = it.answered(Granted((grant("b"),), 5), 1.2, 1.3, 0.5)
     assert isinstance(effects.send, Acquire)
     assert [claim.ticket for claim in effects.send.claims] == ["c"]
+    it.join(waiter("d"))
+    effects = it.answered(Granted((grant("c"),), 5), 1.4, 1.5, 0.5)
+    assert isinstance(effects.send, Acquire)
+    assert [claim.ticket for claim in effects.send.claims] == ["d"], "the bar is lifted"
 
 
 def test_readers_ask_together() -> None:
@@ -345,6 +349,19 @@ def test_the_last_reply_to_a_waiter() -> None:
     assert it.ask() is not None
     it.answered(waits := Waiting(1, 300_000, ("somebody",)), 1.5, 1.6, 0.0)
     assert it.last_reply_to(second) is it.last_reply_to(third) is waits
+
+
+def test_an_earlier_reply_is_not_to_this_task() -> None:
+    """The store, which replied to an earlier task, may have fallen silent since."""
+    it = lane()
+    it.join(first := waiter("a"))
+    it.answered(before := Waiting(1, 300_000, ("somebody",)), 1.0, 1.1, 0.5)
+    assert it.ask() is not None
+    it.join(late := waiter("b"))
+    assert it.last_reply_to(first) is before
+    assert it.last_reply_to(late) is None
+    it.answered(after := Waiting(1, 200_000, ("somebody",)), 2.0, 2.1, 0.5)
+    assert it.last_reply_to(late) is after
 
 
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:

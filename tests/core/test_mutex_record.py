@@ -212,6 +212,18 @@ def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
     assert granted(lock.ask("r", READ))
 
 
+def test_nothing_is_offered_during_a_lock_delay() -> None:
+    """An offer to a writer's entry with a ticket would be a grant."""
+    lock = OneLock()
+    lock.ask("dead", WRITE, lease=SECOND, lock_delay=SECOND)
+    lock.ask("w", WRITE, push=True)
+    lock.wait(SECOND)
+    assert not granted(lock.ask("r", READ)), "this step sees the end of the grant"
+    assert (lock.woken, lock.pushed, lock.holders) == ([], None, [])
+    lock.wait(SECOND)
+    assert granted(lock.ask("w", WRITE, push=True))
+
+
 def test_a_later_expiry_shortens_no_lock_delay() -> None:
     """Of two readers the first to expire had the longer one."""
     lock = OneLock()

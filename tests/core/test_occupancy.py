@@ -15,6 +15,8 @@ from aiorwlock_remote.core.occupancy import (
     ContenderRecord,
     ExpiryAges,
     NextAction,
+    contender_id,
+    label_of,
     next_action,
     object_key,
 )
@@ -216,3 +218,9 @@ def test_names() -> None:
     for kind, number in (("", 1), ("a\n", 1), ("k", ""), ("k", "é" * 100), ("k", True)):
         with pytest.raises(ConfigurationError):
             object_key(kind, number)
+
+
+@pytest.mark.parametrize("foreign", ["a,beef", "a," + "x" * 32, "a" * 32, ""])
+def test_only_our_ids_have_a_label(foreign: str) -> None:
+    assert label_of(contender_id("host,1", bytes(16))) == "host,1"
+    assert label_of(foreign) == foreign

@@ -34,7 +34,12 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import MutexRecord
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.transition import next_attempt, peek, skip_unreachable
+from aiorwlock_remote.core.transition import (
+    next_attempt,
+    peek,
+    skip_unreachable,
+    turns_ahead,
+)
 from aiorwlock_remote.core.transition import transition as step_of
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
@@ -318,6 +323,15 @@ def test_a_release_carries_the_next_request() -> None:
     assert semaphore.state.turns == 0, "nothing is vacated: nobody polls with INSERT"
 
 
+def test_as_many_as_there_are_permits_are_one_turn() -> None:
+    semaphore = Semaphore()
+    semaphore.take("held", "h1", "h2")
+    for client_id in "abcde":
+        semaphore.take(client_id)
+    turns = [turns_ahead(semaphore.state, client_id) for client_id in "abcde"]
+    assert turns == [0, 0, 1, 1, 2]
+
+
 def test_a_lock_delay_keeps_everybody_out() -> None:
     semaphore = Semaphore()
     semaphore.take("dead", lease=SECOND, lock_delay=2 * SECOND)
@@ -331,6 +345,18 @@ def test_a_lock_delay_keeps_everybody_out() -> None:
     assert attempt.why == BARRED
     semaphore.wait(2 * SECOND)
     assert semaphore.granted("b") == ["b"]
+
+
+def test_at_the_end_of_a_lock_delay_permits_are_offered() -> None:
+    semaphore = Semaphore()
+    semaphore.take("dead", lease=SECOND, lock_delay=SECOND)
+    end = semaphore.now + 2 * SECOND
+    semaphore.now = end - 2 * MS
+    semaphore.take("b")
+    assert semaphore.woken == []
+    semaphore.take("c")
+    assert semaphore.now == end
+    assert "b" in semaphore.woken
 
 
 def test_the_mutex_record_is_a_word() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Never
 
 import pytest
@@ -11,7 +12,12 @@ from hypothesis import strategies as st
 
 from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.core.names import check_prefix, encode
-from aiorwlock_remote.core.text import MAX_SHOWN, quoted
+from aiorwlock_remote.core.text import (
+    MAX_SHOWN,
+    check_path,
+    has_control_character,
+    quoted,
+)
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 
@@ -38,6 +44,26 @@ class Unshown:
 )
 def test_a_value_in_an_error(value: object, seen: str) -> None:
     assert quoted(value) == seen
+
+
+@pytest.mark.parametrize(
+    ("characters", "control"),
+    [("\0\n\x1f\x7f\x80\x9f", True), (" ~\xa0é\u2028", False)],
+)
+def test_control_characters(characters: str, *, control: bool) -> None:
+    for character in characters:
+        assert has_control_character(f"a{character}b") is control
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])
+def test_what_cannot_be_a_file(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be the name of a file"):
+        check_path(path)
+
+
+def test_a_file_whose_name_is_in_other_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "\udcff"
+    assert check_path(path) == str(path)
 
 
 @given(st.text())

@@ -136,6 +136,20 @@ def test_bad_urls(url: str) -> None:
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (f"redis://u:{SECRET}%ff@h/0", "its %xx escapes are not UTF-8"),
+        (f"redis://u:{SECRET}@h:po/0", "the port is not a number from 0 to 65535"),
+        (f"redis://[{SECRET}/0", "malformed"),
+    ],
+)
+def test_what_is_wrong_with_a_url(url: str, why: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(url)
+    assert caught.value.what == f"bad store URL: {why}"
+
+
 def test_a_url_is_text() -> None:
     """A Path or bytes are refused."""
     with pytest.raises(ConfigurationError, match="bytes"):

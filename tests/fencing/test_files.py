@@ -146,7 +146,10 @@ def test_on_the_disk_before_it_returns(
     sync, replace = os.fsync, Path.replace
 
     def synced(file: int) -> None:
-        done.append("sync " + Path(f"/proc/self/fd/{file}").readlink().name)
+        name = Path(f"/proc/self/fd/{file}").readlink().name
+        if name.endswith(".new"):
+            assert os.fstat(file).st_size, "what is still in a buffer is not synced"
+        done.append(f"sync {name}")
         sync(file)
 
     def replaced(self: Path, target: Path) -> Path:

@@ -220,8 +220,9 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     assert not gone.exists(), "it may be a mount that is not there"
     gone.touch()
     for call in (books.try_occupy, books.holders):
-        with pytest.raises(Unsupported):
+        with pytest.raises(Unsupported) as caught:
             await call(BOOK)
+        assert caught.value.what.startswith(f"{gone}/")
     with pytest.raises(Unsupported):
         await folder_occupancy.occupancy("/sys").occupy(BOOK)
     name: Any
@@ -230,6 +231,16 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
             folder_occupancy.occupancy(name)
     with pytest.raises(ConfigurationError):
         folder_occupancy.occupancy(tmp_path, using_age=0)
+
+
+def test_without_a_namespace_nothing_tells_processes_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another container may have a process of the same number."""
+    proof = folder_occupancy._process_proof.__wrapped__
+    assert proof(os.getpid())
+    monkeypatch.setattr(folder_occupancy, "_process_namespace", str)
+    assert proof(os.getpid()) == ""
 
 
 async def test_a_mount_that_is_away_for_a_while(tmp_path: Path) -> None:

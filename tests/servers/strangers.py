@@ -39,3 +39,10 @@ def stranger(says: bytes | None) -> Iterator[int]:
         thread.join()
         for client in clients:
             client.close()
+
+
+def read_to_the_end(peer: socket.socket) -> None:
+    """Return when the other side has ended the connection; ``TimeoutError`` if not."""
+    peer.settimeout(15)
+    while peer.recv(65536):
+        pass

@@ -88,11 +88,12 @@ def from_reply(text: str, where: str) -> Refusal:
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
     if isinstance(refusal, BackendError):
+        known = type(refusal) is not BackendError or text.partition(" ")[0] in _BY_WORD
         # A command that fails inside a script ends the script there, and what the
         # script wrote before stays. The server appends the script's name to such a
         # reply: whatever it says, the step was perhaps carried out. Only what was
-        # refused before the script began is ``nothing_done`` (test_missing_rights.py).
-        known = type(refusal) is not BackendError or text.partition(" ")[0] in _BY_WORD
+        # refused before the script began is ``nothing_done``
+        # (test_what_was_refused_before_a_script_began_did_nothing).
         refusal.nothing_done = known and _IN_A_SCRIPT not in text
     return refusal
 

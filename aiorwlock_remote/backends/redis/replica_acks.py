@@ -119,8 +119,8 @@ class ReplicaAcks:
         # connection that is lost, or if WAIT was answered first: the server had
         # forgotten the script, or the script was redirected to another node of a
         # cluster. Then a write of our own, a key that lives for a millisecond, goes
-        # before another WAIT (test_a_grant_of_a_lost_connection_is_asked_about,
-        # test_replica_marks.py).
+        # before another WAIT (test_an_earlier_grant_has_a_mark_of_its_own,
+        # test_a_server_that_forgot_the_scripts).
         if grant.old or wait.done():
             wait = self._wait()
             mark_key = key_in_same_slot(key, b".mark")

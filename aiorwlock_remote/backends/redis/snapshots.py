@@ -146,7 +146,7 @@ def _record(
     fields = {name: text for name, text in state.items() if text}
     version = fields.get("v")
     # Without any field of ours it is an empty record. Fields that we do not know are
-    # kept as they are (test_unknown_fields_are_kept).
+    # kept as they are (test_unknown_fields_alone_are_an_empty_record).
     if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
         return Doorman(extra=_extra(state))
     # A record of another version may mean anything, so nothing is granted on it

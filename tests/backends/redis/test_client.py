@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from functools import partial
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 import redis
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, Sentinel
@@ -22,8 +24,10 @@ from tests.backends.redis.connections import Heard, eventually
 from tests.backends.redis.some_scripts import INCR
 from tests.renewals import renewed
 from tests.servers.fix_redis import StartRedis
+from tests.servers.process import IP
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
+from tests.servers.strangers import read_to_the_end
 
 pytestmark = ON_ASYNCIO
 
@@ -156,6 +160,17 @@ async def test_a_connection_in_the_making_is_closed(fresh_redis: RedisServer) ->
             proxy.black_hole(on=False)
             async with connect(RedisBackend(client)) as locks:
                 await locks.mutex("order", 1).locked()
+
+
+async def test_a_server_that_never_answers_sees_the_end_of_the_connection() -> None:
+    with socket.create_server((IP, 0)) as server:
+        url = f"redis://{IP}:{server.getsockname()[1]}"
+        async with client_of(url) as client:
+            with anyio.move_on_after(0.1) as scope:
+                await connect(RedisBackend(client))
+            assert scope.cancelled_caught
+            with server.accept()[0] as peer:
+                await anyio.to_thread.run_sync(read_to_the_end, peer)
 
 
 async def test_objects_that_are_no_redis_client_are_refused() -> None:

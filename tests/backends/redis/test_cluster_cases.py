@@ -270,6 +270,21 @@ def test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out(
     setup.all_goes_well_for_long()
 
 
+def test_a_node_that_we_left_when_we_had_lost_it_is_known_at_once(
+    setup: ClusterSetup,
+) -> None:
+    """Another connection to it may be made before the one that we left is closed."""
+    (line,) = setup.truth.nodes[0].lines
+    nodes = setup.cluster._nodes
+    node = nodes.find(ADDRESSES[0])
+    assert node is not None
+    line.cut()
+    setup.loop.turn()
+    assert not node.connected
+    nodes.retire(node)
+    assert nodes.make(ADDRESSES[0]).before == node.peer
+
+
 def test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first() -> None:
     """No seed has slots, and the map changes under us."""
     setup = ClusterSetup()

@@ -76,6 +76,18 @@ async def test_none_of_them_is_too_many(
     assert right[1:].encode() in refused(redis_cluster)
 
 
+async def test_a_user_who_may_not_subscribe_learns_it_at_once(
+    redis_cluster: Cluster, user_url: str
+) -> None:
+    """Else the first task that waits would learn it."""
+    some = [rule for rule in (*rules(), *cluster_rules()) if rule != "+ssubscribe"]
+    for server in redis_cluster.servers:
+        server.ask("ACL", "SETUSER", "locks", *some)
+    with pytest.raises(BackendError, match="ssubscribe"):
+        async with connect(user_url):
+            pass
+
+
 @pytest.mark.only_on("asyncio", "what the server says is the same on both")
 @pytest.mark.usefixtures("user_url")
 async def test_a_node_looks_at_rights_before_it_sends_elsewhere(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,9 @@ from tests.backends.redis.connections import linked, renewal_channel
 from tests.backends.redis.some_scripts import INCR
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_redis import StartRedis
+from tests.servers.process import IP
 from tests.servers.redis import RedisServer
-from tests.servers.strangers import stranger
+from tests.servers.strangers import read_to_the_end, stranger
 
 pytestmark = pytest.mark.anyio
 
@@ -212,9 +214,13 @@ async def test_a_server_that_cannot_be_reached(reach: Reach, tmp_path: Path) -> 
 
 
 async def test_giving_up_while_connecting() -> None:
-    with stranger(None) as port, anyio.move_on_after(0.1) as scope:
-        await by_link(f"redis://127.0.0.1:{port}")
-    assert scope.cancelled_caught
+    """The server, which has not answered, sees the end of the connection."""
+    with socket.create_server((IP, 0)) as server:
+        with anyio.move_on_after(0.1) as scope:
+            await by_link(f"redis://{IP}:{server.getsockname()[1]}")
+        assert scope.cancelled_caught
+        with server.accept()[0] as peer:
+            await anyio.to_thread.run_sync(read_to_the_end, peer)
 
 
 async def test_a_replica(start_redis: StartRedis, fresh_redis: RedisServer) -> None:

@@ -53,6 +53,24 @@ def test_error_replies(text: str, kind: type[BackendError]) -> None:
     assert text.partition(" ")[2][:12] in str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "nothing_done"),
+    [
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("NOPERM User locks has no permissions to run 'evalsha'", True),
+        ("OOM command not allowed script: 1a2b, on @user_script:5.", False),
+        ("NOPERM no 'del' script: 1a2b, on @user_script:5.", False),
+        ("ERR nobody has heard of this", False),
+    ],
+)
+def test_what_was_refused_before_a_script_began_did_nothing(
+    text: str, *, nothing_done: bool
+) -> None:
+    error = from_reply(text, "h:1")
+    assert isinstance(error, BackendError)
+    assert error.nothing_done is nothing_done
+
+
 def test_our_scripts_refuse_what_makes_no_sense() -> None:
     error = from_reply("ILLEGAL a reader has nothing to downgrade", "h:1")
     assert type(error) is IllegalCommand

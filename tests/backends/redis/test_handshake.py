@@ -118,6 +118,15 @@ def test_the_password_is_in_no_error(text: str) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
+@pytest.mark.parametrize("quote", "'\"`")
+def test_a_short_password_is_hidden_where_it_is_quoted(quote: str) -> None:
+    """Elsewhere the same letters are a part of another word."""
+    text = f"ERR no power for {quote}po{quote}"
+    with pytest.raises(BackendError) as caught:
+        judged("redis://bob:po@h", ReplyError(text), INFO)
+    assert "ERR no power for …" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("info", "said"),
     [

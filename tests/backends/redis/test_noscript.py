@@ -80,6 +80,15 @@ def test_noscript_of_a_plain_command_is_an_error_like_any_other(talk: Talk) -> N
     assert talk.handler.events == []
 
 
+def test_any_other_error_of_a_script_is_an_answer(talk: Talk) -> None:
+    call = talk.run("k")
+    talk.wire.commands()
+    talk.talk.received(b"-BADRECORD not a number\r\n")
+    assert isinstance(call.error, BackendError)
+    assert talk.handler.events == []
+    assert talk.wire.written == []
+
+
 class Key(bytes):
     """Counts with how many others it is compared."""
 

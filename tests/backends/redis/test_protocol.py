@@ -11,6 +11,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     ShardUnsubscribeCall,
     SubscribeCall,
+    as_is,
 )
 from aiorwlock_remote.errors import (
     BackendError,
@@ -33,6 +34,16 @@ def test_the_first_goes_at_once_the_others_in_one_write(talk: Talk) -> None:
     assert [c[1] for c in talk.wire.commands()] == [b"a", b"b", b"c"]
     talk.talk.flush()
     assert talk.wire.written == []
+
+
+def test_a_reply_after_the_failure_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    call: Call[Any] = Call(as_is, ("PING",))
+    call.failed(failure := BackendUnavailable(what="no answer in time"))
+    call.answered(b"PONG")
+    assert call.error is failure
+    assert caplog.messages == []
 
 
 def test_any_cut_of_the_bytes_gives_the_same_answers() -> None:

@@ -140,6 +140,14 @@ def test_unknown_fields_are_kept(client: ResourceClient) -> None:
     assert client.look().record.extra == (("future", "x"),)
 
 
+def test_unknown_fields_alone_are_an_empty_record(client: ResourceClient) -> None:
+    client.ask("HSET", client.state, "future", "x")
+    record = client.look().record
+    assert (record.last, record.extra) == (0, (("future", "x"),))
+    granted(client.write("w"))
+    assert client.fields()["future"] == "x"
+
+
 @pytest.mark.parametrize(
     "fields",
     [("v", "2"), ("v", "1", "last", "x"), ("v", "1", "writer", "w"), ("last", "5")],

@@ -136,6 +136,21 @@ def test_gives_up_in_time_and_mixes_up_no_answers(
     assert batches.run_many([(PUSH, (1, "list", "x"))], 5) == [1]
 
 
+def test_a_connection_without_answer_is_left(
+    opened: Opened, start_redis: StartRedis
+) -> None:
+    server = start_redis()
+    batches = opened(server.url)
+    batches.run_many([(INCR, (1, "k"))], 5)
+    before = batches._protocol
+    server.pause()
+    with pytest.raises(BackendUnavailable, match="no answer in time"):
+        batches.run_many([(INCR, (1, "k"))], 0.3)
+    server.resume()
+    batches.run_many([(INCR, (1, "k"))], 5)
+    assert batches._protocol is not before
+
+
 def test_a_silent_server_does_not_cost_the_whole_lease(
     opened: Opened, start_redis: StartRedis
 ) -> None:

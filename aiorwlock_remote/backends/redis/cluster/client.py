@@ -166,13 +166,13 @@ class ClusterClient:
         """
         with anyio.move_on_after(self._options.connect_timeout):
             node = await self._discovery.first()
-            # Whether the user may SSUBSCRIBE must be known now, not at the first wait.
-            # A node that has just given the channel's slot away checks rights first, so
-            # its MOVED is an answer, too
-            # (test_a_node_looks_at_rights_before_it_sends_elsewhere).
             names = (b"%b/%d" % (self._wake_channel, number) for number in count())
             owners = self.slots.owners
             channel = next(c for c in names if owners[slot_of(c)] == node.server)
+            # Whether the user may SSUBSCRIBE must be known now, not at the first wait
+            # (test_a_user_who_may_not_subscribe_learns_it_at_once). A node that has
+            # just given the channel's slot away checks rights first, so its MOVED is an
+            # answer, too (test_a_node_looks_at_rights_before_it_sends_elsewhere).
             await node.submit(SubscribeCall("SSUBSCRIBE", channel))
             return
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")

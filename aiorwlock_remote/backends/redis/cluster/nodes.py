@@ -204,8 +204,9 @@ class NodePool:
         """Remove a node, which closes in the background once its calls are answered."""
         del self._nodes[node.server]
         self._retired.append(node)
-        # Lost before it was retired: nothing will be known later that is not known now
-        # (test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out).
+        # Lost before it was retired: nothing will be known later that is not known now,
+        # and another connection may be made before this one is closed
+        # (test_a_node_that_we_left_when_we_had_lost_it_is_known_at_once).
         if not node.connected:
             self._remember(node)
 

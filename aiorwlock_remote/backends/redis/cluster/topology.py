@@ -123,8 +123,9 @@ class Discovery:
                 await self._ask_at(node)
             # After the question: the node may have lost its slots while we connected
             # (test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first).
-            if server in self._slots.primaries:
-                kept = self._nodes.add(node)
+            if server not in self._slots.primaries:
+                return
+            kept = self._nodes.add(node)
         finally:
             if not kept:
                 with anyio.CancelScope(shield=True):

@@ -334,10 +334,10 @@ class RedisConnection(ProtocolHandler):
             self._connected(await self._connector.reconnect(self._needed))
             if self._closed:  # stopping this task came too late
                 return
+            self._connector.outage.recovered()
             # Only now: a waiter that is woken asks over this connection, on which its
             # channels are subscribed again
             # (test_messages_come_again_after_a_reconnect).
-            self._connector.outage.recovered()
             self._on_reconnect()
 
     def _start_watchdog(self) -> None:
@@ -390,9 +390,9 @@ class RedisConnection(ProtocolHandler):
         protocol = self._protocol
         if protocol is None:
             return len(self._offline) >= MAX_CALLS
+        calls = len(protocol.in_flight) + len(self._offline)
         # Bytes, too: while the server reads slowly, the transport's buffer would grow
         # without limit (test_too_many_bytes_unsent_are_refused).
-        calls = len(protocol.in_flight) + len(self._offline)
         return calls >= MAX_CALLS or protocol.transport.unsent() > MAX_UNSENT
 
     def _send_subscriptions(self, verb: str, *channels: bytes) -> None:

@@ -194,10 +194,12 @@ class Handshake:
             return raw
         text, password = str(raw), self._options.password
         if password:
-            # A proxy may quote in its error what it was sent, the password included
-            # (test_the_password_is_in_no_error).
+            # A proxy may quote in its error what it was sent, the password included: a
+            # short one (test_a_short_password_is_hidden_where_it_is_quoted) ...
             for quote in "'\"`":
                 text = text.replace(f"{quote}{password}{quote}", "…")
+            # ... and one that is too long to be a part of another word
+            # (test_the_password_is_in_no_error).
             if len(password) >= MIN_REDACTED_LENGTH:
                 text = text.replace(password, "…")
         error = from_reply(text, self._options.where)
@@ -338,7 +340,7 @@ class Connector:
         if options.sentinels is None:
             # A user's client would believe the first Sentinel that answers, and what
             # that Sentinel lists: the former primary, until all replicas follow the new
-            # one (test_client_sentinel.py).
+            # one (test_a_client_that_comes_just_after_a_failover).
             with suppress(BackendError, ConfigurationError):
                 finder.find(timeout)
             return options, finder.switches
@@ -406,13 +408,13 @@ class Connector:
             with suppress(BackendError):  # `judge` looks at all of them together
                 await call
         peer = handshake.judge()
+        before = self._peers.get(peer.run)
         # A command that is still on its way over our lost connection must not be done
         # after newer ones (test_the_lost_connection_is_ended_at_the_server). Only in
         # the same run of the server: after a restart the number may be that of another
         # client (test_no_foreign_connection_is_ended_after_a_restart). A user without
         # the right to ask for the run (INFO) or to kill does without
         # (test_a_user_who_may_do_little).
-        before = self._peers.get(peer.run)
         if before is not None:
             kill = _HandshakeCall("CLIENT", "KILL", "ID", before.number)
             protocol.send_all([kill])

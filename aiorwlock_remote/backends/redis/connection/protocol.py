@@ -128,7 +128,7 @@ class Call(Pending[T]):
         """Decode the reply and set the result, unless the call has already failed."""
         if self._done:
             # A ``must_go`` call fails when its caller's patience ends and may be sent
-            # and answered after that (test_lost_connection.py).
+            # and answered after that (test_a_reply_after_the_failure_changes_nothing).
             return
         try:
             value = self.decode(reply)
@@ -543,7 +543,8 @@ class NoScriptRetries:
             # would be asked for ever (test_a_server_that_never_learns_a_script).
             if call in self.resent:
                 return False
-        # A redirected call is kept behind one with the same key: sent elsewhere by
+        # Any other error is an answer (test_any_other_error_of_a_script_is_an_answer).
+        # But a redirected call is kept behind one with the same key: sent elsewhere by
         # itself, it could pass the other (test_cluster_cases.py:
         # test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it).
         elif verb not in REDIRECTIONS or key not in self._by_key:

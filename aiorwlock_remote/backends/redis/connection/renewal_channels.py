@@ -229,8 +229,8 @@ class ThreadLoopChannel(ProtocolHandler):
             raise
         finally:
             self._limit = None
-        # A reply that is still to come must not be taken for a later one
-        # (test_gives_up_in_time_and_mixes_up_no_answers).
+        # The connection may be dead without any sign, and later batches would wait for
+        # replies that never come (test_a_connection_without_answer_is_left).
         await self._drop()
         raise from_failure(TimeoutError(), self._options.where)
 
