@@ -1,7 +1,9 @@
 """``python -m benchmarks.growth STORE…``: what does it cost, the more there are?
 
-Three curves: locks that one process holds, tasks of one process that wait for one lock,
-and locks that were used and are kept for their fences. At each number a newcomer with a
+Four curves: locks that one process holds, clients with connections of their own that
+hold a lock each, tasks of one process that wait for one lock, and locks that were used
+and are kept for their fences. A Redis Cluster has one of its own: how much of the
+servers each lock takes, the more nodes there are. At each number a newcomer with a
 connection of its own takes another lock meanwhile, cycle after cycle. Many processes
 that wait for one lock are measured by ``benchmarks.waiting``.
 """
@@ -16,9 +18,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,13 +31,20 @@ from aiorwlock_remote import Held, Locks, connect
 from benchmarks.harness.processes import resident_bytes
 from benchmarks.harness.report import percentile, surroundings
 from benchmarks.waiting import SPAWN, STORES, children, cpu
+from tests.servers.cluster import Cluster
 
 DATA = Path(__file__).parents[1] / "docs" / "pictures" / "growth.json"
 NUMBERS = {
     "held": (10, 100, 1_000, 10_000, 30_000, 100_000),
+    "clients": (10, 50, 100, 200, 500),
     "tasks": (10, 100, 1_000, 10_000),
     "rows": (1_000, 10_000, 100_000, 1_000_000),
+    "nodes": (1, 3, 6),
 }
+CLUSTER = "redis-cluster"
+"""The store of the curve ``nodes``, and of no other."""
+TASKS = 64
+"""That use locks of a cluster, each lock alone."""
 LEASE = 30.0
 AT_ONCE = 256
 """Acquires of the measured process under way at a time, while it gets there."""
@@ -52,7 +63,8 @@ class Point:
         server: the same of the server, the newcomer's cycles included.
         renewals: leases renewed in a second.
         lost: grants lost in the whole time.
-        turns: turns a second when the waiting tasks are let in, one after the other.
+        turns: turns a second when the waiting tasks are let in, one after the other; of
+            a cluster, locks acquired and released a second.
         cycle: a newcomer's acquire and release of another lock, the median in ms.
         slowest: the same, the 99th of a hundred.
     """
@@ -88,7 +100,7 @@ HEAD = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a line for each number, and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.growth")
-    parser.add_argument("stores", nargs="+", choices=sorted(STORES))
+    parser.add_argument("stores", nargs="+", choices=sorted([*STORES, CLUSTER]))
     parser.add_argument("--curves", nargs="+", choices=NUMBERS, default=list(NUMBERS))
     parser.add_argument("--limit", type=int, default=1_000_000, help="no number above")
     parser.add_argument("--seconds", type=float, default=15.0)
@@ -99,11 +111,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         facts = {**surroundings(Path()), "lease": LEASE}
         found: list[Point] = []
         for curve in options.curves:
+            if (curve == "nodes") is not (store == CLUSTER):
+                continue
             for number in NUMBERS[curve]:
                 if number > options.limit:
                     continue
                 with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-                    url = stack.enter_context(STORES[store](Path(folder)))
+                    start = STORES.get(store) or partial(_cluster, number)
+                    url = stack.enter_context(start(Path(folder)))
                     point = Point(store, curve, number)
                     found.append(_measure(point, url, options.seconds))
                 print(found[-1], flush=True)
@@ -132,7 +147,10 @@ def _measure(point: Point, url: str, seconds: float) -> Point:
         pipe.recv()
         reached = time.monotonic() - began
         used = resident_bytes(program.pid) - before
-        if point.curve == "rows":  # nobody holds or waits; what is kept is the store's
+        if point.curve in (
+            "rows",
+            "nodes",
+        ):  # nobody holds or waits; what is kept is the store's
             used = 0
         client, server = cpu([program.pid]), cpu(servers)
         began = time.monotonic()
@@ -180,7 +198,10 @@ async def _run(url: str, point: Point, pipe: Connection) -> None:
             pass
         pipe.send("ready")
         await asyncio.to_thread(pipe.recv)
-        await _CURVES[point.curve](locks, point.number, pipe)
+        if point.curve == "clients":
+            await _hold_one_each(url, point.number, pipe)
+        else:
+            await _CURVES[point.curve](locks, point.number, pipe)
 
 
 async def _hold_many(locks: Locks, number: int, pipe: Connection) -> None:
@@ -200,6 +221,18 @@ async def _hold_many(locks: Locks, number: int, pipe: Connection) -> None:
     lost = sum(held.lost is not None for held in holds)
     pipe.send({"renewals": renewals, "lost": lost})
     os._exit(0)  # to release them all is not measured, and would take long
+
+
+async def _hold_one_each(url: str, number: int, pipe: Connection) -> None:
+    """Let so many clients, each with its own connections, hold a lock of their own."""
+    async with AsyncExitStack() as stack:
+        holds = list[Held]()
+        for name in range(number):
+            locks = await stack.enter_async_context(connect(url, lease=LEASE))
+            holds.append(await locks.mutex("held", name).acquire())
+        pipe.send("there")
+        await asyncio.to_thread(pipe.recv)
+        pipe.send({"lost": sum(held.lost is not None for held in holds)})
 
 
 async def _wait_many(locks: Locks, number: int, pipe: Connection) -> None:
@@ -222,6 +255,38 @@ async def _wait_many(locks: Locks, number: int, pipe: Connection) -> None:
     pipe.send({"turns": turns / (time.monotonic() - began)})
 
 
+async def _use_each_alone(locks: Locks, number: int, pipe: Connection) -> None:
+    """Acquire and release locks of all nodes, with no other waiting for them."""
+    del number
+    cycles, goes_on = 0, True
+
+    async def work(task: int) -> None:
+        nonlocal cycles
+        for turn in count():
+            if not goes_on:
+                return
+            async with locks.mutex("used", f"{task}-{turn % 16}"):
+                cycles += 1
+
+    tasks = [asyncio.ensure_future(work(task)) for task in range(TASKS)]
+    pipe.send("there")
+    before, began = cycles, time.monotonic()
+    await asyncio.to_thread(pipe.recv)
+    rate = (cycles - before) / (time.monotonic() - began)
+    goes_on = False
+    await asyncio.gather(*tasks)
+    pipe.send({"turns": rate})
+
+
+@contextmanager
+def _cluster(nodes: int, folder: Path) -> Iterator[str]:
+    running = Cluster(folder, node_timeout=5.0, primaries=nodes, replicas=False)
+    try:
+        yield running.url
+    finally:
+        running.close()
+
+
 async def _use_many(locks: Locks, number: int, pipe: Connection) -> None:
     """Use so many locks once: the store keeps a row for the fence of each."""
     names = iter(range(number))
@@ -241,6 +306,7 @@ _CURVES: dict[str, Any] = {
     "held": _hold_many,
     "tasks": _wait_many,
     "rows": _use_many,
+    "nodes": _use_each_alone,
 }
 
 

@@ -26,6 +26,7 @@ STORES = {
 """Of each store, its name and the colour of its line."""
 CURVES = {
     "held": "… held by one process",
+    "clients": "… held by so many clients, one each",
     "tasks": "… waited for by tasks of one process",
     "rows": "… used once, and kept for their fences",
 }
@@ -125,6 +126,17 @@ def _held(point: Point) -> Sequence[str]:
     )
 
 
+def _clients(point: Point) -> Sequence[str]:
+    return (
+        f"{point['reached'] / point['number'] * 1e3:.1f} ms",
+        f"{point['client']:.0%}",
+        f"{point['server']:.0%}",
+        f"{point['memory']:.0f} kB",
+        f"{point['lost']:,}",
+        _cycle(point),
+    )
+
+
 def _tasks(point: Point) -> Sequence[str]:
     return (
         f"{point['client']:.0%}",
@@ -147,6 +159,13 @@ TABLES: dict[str, tuple[tuple[str, ...], _Row]] = {
         ),
         _held,
     ),
+    "clients": (
+        (
+            *("clients", "to connect and acquire", "clients' CPU", "server"),
+            *("client's memory each", "lost", "another's cycle, p50 (p99)"),
+        ),
+        _clients,
+    ),
     "tasks": (
         (
             *("waiting", "client", "server", "client's memory each"),
@@ -167,6 +186,20 @@ def table(curve: str, stores: dict[str, dict[str, list[Point]]]) -> str:
         for store, curves in stores.items()
         for point in curves[curve]
     ]
+    return "\n".join(lines) + "\n"
+
+
+def cluster_table() -> str:
+    """Return what a lock costs in a cluster, the more nodes there are."""
+    head = ("nodes", "locks/s of one process", "CPU of all servers", "of the client")
+    lines = [row(head), row("---" for _ in head)]
+    data = json.loads(DATA.read_text("utf-8"))
+    for point in data.get("redis-cluster", {"points": []})["points"]:
+        each = [
+            f"{1e6 * point[who] / point['turns']:.0f} µs"
+            for who in ("server", "client")
+        ]
+        lines.append(row((str(point["number"]), f"{point['turns']:,.0f}", *each)))
     return "\n".join(lines) + "\n"
 
 
@@ -198,6 +231,7 @@ def with_tables(page: str, stores: dict[str, dict[str, list[Point]]]) -> str:
     """Return the page with these rows in the places of its tables."""
     for curve in CURVES:
         page = with_table(page, table(curve, stores), f"table {curve}")
+    page = with_table(page, cluster_table(), "table cluster")
     return with_table(page, calculated(stores), "table calculated")
 
 

@@ -1,4 +1,4 @@
-"""A Redis cluster: three primaries with a replica each, all real."""
+"""A Redis cluster: three primaries with a replica each by default, all real."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ PRIMARIES = 3
 
 
 class Cluster:
-    """Six servers that agree. A node silent for ``node_timeout`` seconds is replaced.
+    """Servers that agree. A node silent for ``node_timeout`` seconds is replaced.
 
-    ``config``, ``users`` and ``certificates`` are those of every server.
+    ``config``, ``users`` and ``certificates`` are those of every server. ``replicas``:
+    whether each primary has one.
     """
 
     def __init__(
@@ -28,10 +29,12 @@ class Cluster:
         config: Mapping[str, str] | None = None,
         users: Sequence[str] = (),
         certificates: Certificates | None = None,
+        primaries: int = PRIMARIES,
+        replicas: bool = True,
     ) -> None:
         self.servers: list[RedisServer] = []
         try:
-            for number in range(2 * PRIMARIES):
+            for number in range(primaries * (2 if replicas else 1)):
                 (home := folder / f"node{number}").mkdir()
                 self.servers.append(
                     RedisServer(
@@ -49,7 +52,7 @@ class Cluster:
                         certificates=certificates,
                     )
                 )
-            self._join()
+            self._join(primaries)
         except BaseException:
             self.close()
             raise
@@ -132,9 +135,9 @@ class Cluster:
         for server in self.servers:
             server.close()
 
-    def _join(self) -> None:
-        primaries, replicas = self.servers[:PRIMARIES], self.servers[PRIMARIES:]
-        share = SLOTS / PRIMARIES
+    def _join(self, count: int) -> None:
+        primaries, replicas = self.servers[:count], self.servers[count:]
+        share = SLOTS / count
         for number, server in enumerate(self.servers):
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for number, server in enumerate(primaries):
@@ -145,11 +148,14 @@ class Cluster:
             there = ("127.0.0.1", server.tls_port or server.port, int(bus))
             self.servers[0].ask("CLUSTER", "MEET", *there)
         until(lambda: all(map(self._knows_all, self.servers)), "the nodes are one")
-        for primary, replica in zip(primaries, replicas, strict=True):
-            replica.ask("CLUSTER", "REPLICATE", _id(primary))
-        until(lambda: all(map(_followed, primaries)), "replicas are in step")
+        if replicas:
+            for primary, replica in zip(primaries, replicas, strict=True):
+                replica.ask("CLUSTER", "REPLICATE", _id(primary))
+            until(lambda: all(map(_followed, primaries)), "replicas are in step")
         until(lambda: all(map(_fine, self.servers)), "the cluster is fine")
-        until(lambda: all(map(self._complete, self.servers)), "all know the replicas")
+        if replicas:
+            all_known = "all know the replicas"
+            until(lambda: all(map(self._complete, self.servers)), all_known)
 
     def _knows_all(self, server: RedisServer) -> bool:
         nodes = server.ask("CLUSTER", "NODES").decode().splitlines()
