@@ -175,11 +175,7 @@ class Session:
         """
         followers = self.asked(request) if self._observers else NO_OBSERVERS
         try:
-            self.check()
-            task = weakref.ref(self.loop.current_task())
-            mine = self._mine.get((task, request.resource))
-            if mine is not None:
-                await self._has_ended(mine)
+            task = await self.may_ask(request.resource)
             lease = await (obtain or self.acquirer.acquire)(request)
         except BaseException as exc:
             followers.failed(exc)
