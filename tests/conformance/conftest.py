@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,3 +53,14 @@ def oracle_tables(request: pytest.FixtureRequest) -> Iterator[None]:
         make_tables(user)
         OracleHarness.user = user
         yield
+
+
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """Collect what a test leaves behind in cycles, while its warnings are ignored: or
+    another test would be blamed. What was there before is not looked through.
+    """
+    gc.freeze()
+    yield
+    gc.collect()
+    gc.unfreeze()

@@ -65,7 +65,7 @@ from tests.conformance.stores.sqlite import SqliteHarness
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),
-    pytest.mark.usefixtures("renewed_often"),
+    pytest.mark.usefixtures("renewed_often", "own_garbage"),
     # What a broken store makes of a case is not tidy.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
