@@ -147,10 +147,8 @@ def _measure(point: Point, url: str, seconds: float) -> Point:
         pipe.recv()
         reached = time.monotonic() - began
         used = resident_bytes(program.pid) - before
-        if point.curve in (
-            "rows",
-            "nodes",
-        ):  # nobody holds or waits; what is kept is the store's
+        # Nobody holds or waits; what is kept is the store's.
+        if point.curve in ("rows", "nodes"):
             used = 0
         client, server = cpu([program.pid]), cpu(servers)
         began = time.monotonic()

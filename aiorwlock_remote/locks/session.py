@@ -173,7 +173,7 @@ class Session:
             WouldDeadlock: the running task holds the resource already.
             LockError: what ``obtain`` raises.
         """
-        followers = self.asked(request) if self._observers else NO_OBSERVERS
+        followers = self.asked(request)
         try:
             task = await self.may_ask(request.resource)
             lease = await (obtain or self.acquirer.acquire)(request)

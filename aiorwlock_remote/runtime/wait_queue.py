@@ -247,23 +247,30 @@ class WaitQueue:
         acquire = queue.only_request(
             claim, request.policy, request.max_waiters, request.limit
         )
-        known, send = self._prepared_acquires.get(queue, _NOTHING_PREPARED)
-        if known is not acquire:
-            # Most resources are acquired once: only the second time it is prepared.
-            self._prepared_acquires[queue] = acquire, None
-            sent = client.step(self.resource, replace(acquire, claims=(claim,)))
-        else:
-            if send is None:
-                store, resource = client.store, self.resource
-                send = store.prepared_acquire(resource, acquire)
-                send = send or partial(self._unprepared, acquire)
-                self._prepared_acquires[queue] = acquire, send
-                self._prepared_release = store.prepared_release(resource)
-            sent = client.step(self.resource, acquire, partial(send, claim))
+        send = partial(self._sender(queue, acquire), claim)
+        sent = client.step(self.resource, acquire, send)
         client.throttle.begun()
         sent.add_done_callback(partial(self._answered_alone, attempt))
 
-    def _unprepared(self, acquire: Acquire, claim: Claim) -> Pending[Reply]:
+    def _sender(
+        self, queue: ModeQueue, acquire: Acquire
+    ) -> Callable[[Claim], Pending[Reply]]:
+        """Return what sends ``acquire``, but for the claim it is given."""
+        known, send = self._prepared_acquires.get(queue, _NOTHING_PREPARED)
+        if known is acquire and send is not None:
+            return send
+        usual = partial(self._send_by_itself, acquire)
+        if known is acquire:
+            # Most resources are acquired once: only the second time it is prepared.
+            store = self._client.store
+            send = store.prepared_acquire(self.resource, acquire) or usual
+            self._prepared_release = store.prepared_release(self.resource)
+        else:
+            send = None
+        self._prepared_acquires[queue] = acquire, send
+        return send or usual
+
+    def _send_by_itself(self, acquire: Acquire, claim: Claim) -> Pending[Reply]:
         command = replace(acquire, claims=(claim,))
         return self._client.store.step(self.resource, command)
 

@@ -17,7 +17,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Arg,
     Call,
     Raw,
-    Script,
+    Request,
     pack,
 )
 from aiorwlock_remote.core.commands import (
@@ -40,20 +40,41 @@ if TYPE_CHECKING:
 
 Step = Callable[[Command], "Pending[Reply]"]
 """Sends a command of the resource in the usual way."""
-Decode = Callable[["Keys", Command, object], Reply]
-"""Reads any reply to a command."""
+Read = Callable[[Command, object], Reply]
+"""Reads any reply to a command of the resource."""
 
 _SAMPLE = "0" * 32
 _ONE_ITEM = len(b"*1\r\n")
 
 
-class PreparedAcquire:
+class _Prepared:
+    # What ``sample`` has in common with all requests of its kind, but for its last
+    # ``own`` arguments.
+
+    __slots__ = ("_args", "_connection", "_head", "_read", "_script", "_step")
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        sample: Request,
+        own: int,
+        read: Read,
+        step: Step,
+    ) -> None:
+        self._script, args = sample
+        self._args: tuple[Arg, ...] = args[:-own]
+        packed = pack(("EVALSHA", self._script.sha, *self._args))
+        _, _, items = packed.partition(b"\r\n")
+        self._head: bytes = b"*%d\r\n%b" % (2 + len(args), items)
+        self._connection = connection
+        self._read = read
+        self._step = step
+
+
+class PreparedAcquire(_Prepared):
     """Sends acquires of one resource that differ in their claims alone."""
 
-    __slots__ = (
-        *("_acquire", "_args", "_connection", "_decode", "_head", "_keys", "_lease"),
-        *("_packed_lease", "_script", "_step"),
-    )
+    __slots__ = ("_acquire", "_lease", "_packed_lease")
 
     def __init__(
         self,
@@ -61,19 +82,14 @@ class PreparedAcquire:
         keys: Keys,
         acquire: Acquire,
         client_id: str,
-        decode: Decode,
+        read: Read,
         step: Step,
     ) -> None:
         """``acquire``: what all of them ask for; its claim does not count."""
-        self._connection = connection
-        self._keys = keys
-        self._acquire = acquire
-        self._decode = decode
-        self._step = step
         sample = replace(acquire, claims=(Claim(_SAMPLE, MICROS),))
-        self._script, args = encode(keys, sample, client_id)
-        self._args: tuple[Arg, ...] = args[:-3]  # without ticket, lease and details
-        self._head = _packed_head(self._script, self._args, 3)
+        # Ticket, lease and details are the request's own.
+        super().__init__(connection, encode(keys, sample, client_id), 3, read, step)
+        self._acquire = acquire
         self._lease, self._packed_lease = 0, b""
 
     def __call__(self, claim: Claim) -> Pending[Reply]:
@@ -91,10 +107,10 @@ class PreparedAcquire:
             *(len(details), details.encode()),
         )
         args = (*self._args, ticket, lease, details)
-        call = Call(partial(self._read, claim), args, self._script)
+        call = Call(partial(self._answered, claim), args, self._script)
         return self._connection.send_packed(call, packed)
 
-    def _read(self, claim: Claim, raw: Raw) -> Reply:
+    def _answered(self, claim: Claim, raw: Raw) -> Reply:
         # Nearly always two numbers, fence and time of a grant.
         acquire, lease = self._acquire, claim.lease
         items: list[Raw] = raw
@@ -106,31 +122,24 @@ class PreparedAcquire:
                 who, delay, ends = claim.who, claim.lock_delay, now + lease
                 grant = Grant(ticket, mode, fence, now, ends, who, delay, limit)
                 return Granted((grant,), now)
-        return self._decode(self._keys, replace(acquire, claims=(claim,)), raw)
+        return self._read(replace(acquire, claims=(claim,)), raw)
 
 
-class PreparedRelease:
+class PreparedRelease(_Prepared):
     """Sends releases of one resource that carry nothing along, in any mode."""
 
-    __slots__ = (
-        *("_args", "_connection", "_decode", "_head", "_keys", "_script", "_step"),
-    )
+    __slots__ = ()
 
     def __init__(
         self,
         connection: RedisConnection,
         keys: Keys,
         client_id: str,
-        decode: Decode,
+        read: Read,
         step: Step,
     ) -> None:
-        self._connection = connection
-        self._keys = keys
-        self._decode = decode
-        self._step = step
-        self._script, args = encode(keys, Release(_SAMPLE), client_id)
-        self._args: tuple[Arg, ...] = args[:-1]
-        self._head = _packed_head(self._script, self._args, 1)
+        sample = encode(keys, Release(_SAMPLE), client_id)
+        super().__init__(connection, sample, 1, read, step)
 
     def __call__(self, ticket: str) -> Pending[Reply]:
         encoded = ticket.encode("utf-8", "replace")
@@ -138,16 +147,10 @@ class PreparedRelease:
             return self._step(Release(ticket))
         packed = b"%b$%d\r\n%b\r\n" % (self._head, len(encoded), encoded)
         args = (*self._args, ticket)
-        call = Call(partial(self._read, ticket), args, self._script, must_go=True)
+        call = Call(partial(self._answered, ticket), args, self._script, must_go=True)
         return self._connection.send_packed(call, packed)
 
-    def _read(self, ticket: str, raw: Raw) -> Reply:
+    def _answered(self, ticket: str, raw: Raw) -> Reply:
         if type(raw) is int and raw == 1:
             return WAS_HELD
-        return self._decode(self._keys, Release(ticket), raw)
-
-
-def _packed_head(script: Script, args: tuple[Arg, ...], following: int) -> bytes:
-    # Of a request that has as many items more.
-    _, _, items = pack(("EVALSHA", script.sha, *args)).partition(b"\r\n")
-    return b"*%d\r\n%b" % (2 + len(args) + following, items)
+        return self._read(Release(ticket), raw)

@@ -247,8 +247,8 @@ class RedisStore(StoreBase):
         if connection is None or self._replicas is not None:
             return None
         keys, client_id = self._keys_of(resource), self.settings.client_id
-        step = partial(self.step, resource)
-        return PreparedAcquire(connection, keys, acquire, client_id, self._decode, step)
+        read, step = partial(self._decode, keys), partial(self.step, resource)
+        return PreparedAcquire(connection, keys, acquire, client_id, read, step)
 
     def prepared_release(
         self, resource: Resource
@@ -257,8 +257,8 @@ class RedisStore(StoreBase):
         if connection is None:
             return None
         keys, client_id = self._keys_of(resource), self.settings.client_id
-        step = partial(self.step, resource)
-        return PreparedRelease(connection, keys, client_id, self._decode, step)
+        read, step = partial(self._decode, keys), partial(self.step, resource)
+        return PreparedRelease(connection, keys, client_id, read, step)
 
     def watch(self, resource: Resource) -> None:
         self._wakeups.watch(resource, self._keys_of(resource).published)

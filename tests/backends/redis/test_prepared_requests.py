@@ -97,7 +97,7 @@ class Server:
         assert call.must_go is isinstance(command, Release)
 
 
-def _decode(_: Keys, command: Command, raw: object) -> Reply:
+def _decode(command: Command, raw: object) -> Reply:
     answer: Any = raw
     return decode(command, answer)
 

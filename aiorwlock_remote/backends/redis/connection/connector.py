@@ -194,11 +194,11 @@ class Handshake:
             return raw
         text, password = str(raw), self._options.password
         if password:
-            # A proxy may quote in its error what it was sent, the password included: a
-            # short one (test_a_short_password_is_hidden_where_it_is_quoted) ...
+            # A proxy may quote in its error what it was sent, the password included
+            # (test_a_short_password_is_hidden_where_it_is_quoted).
             for quote in "'\"`":
                 text = text.replace(f"{quote}{password}{quote}", "…")
-            # ... and one that is too long to be a part of another word
+            # One that is too long to be a part of another word is hidden anywhere
             # (test_the_password_is_in_no_error).
             if len(password) >= MIN_REDACTED_LENGTH:
                 text = text.replace(password, "…")
