@@ -157,8 +157,8 @@ async def _connected(
         await connection.connect()
         return take_over(protocol, connection, options.where)
     except BaseException as exc:
-        # Also if it was cancelled. CPython closes a connection of redis-py that nobody
-        # refers to any more, so no test fails without this line; not every class of a
+        # Also if it was cancelled. CPython closes a connection of redis-py with its
+        # last reference, so no test fails without this line; not every class of a
         # user's, nor every interpreter, does so.
         with anyio.CancelScope(shield=True):
             await disconnect(connection)
