@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import anyio
 import pytest
@@ -181,6 +181,81 @@ async def test_closed_it_gives_none_and_waits_for_none() -> None:
     with pytest.raises(BackendUnavailable, match="closed") as caught:
         await own.take()
     assert caught.value.nothing_done
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_who_is_cancelled_while_it_waits_takes_none_along(when: str) -> None:
+    """Programs cancel all their tasks, and release their locks afterwards."""
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler)
+    first = await own.take()
+    waiting = asyncio.ensure_future(own.take())
+    await asyncio.sleep(0)
+    if when == "before":
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    await own.give_back(first)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    assert await own.take() == first
+    assert dialler.made == 1
+
+
+@pytest.mark.parametrize("when", ["while it is opened", "when it is open"])
+async def test_an_opening_that_is_cancelled_is_done_again(when: str) -> None:
+    """For the request that waits, and the first one is not left open."""
+    dialler = Dialler()
+    own = lines(dialler)
+    this = asyncio.current_task()
+    waiting = asyncio.ensure_future(own.take())
+    await anyio.wait_all_tasks_blocked()
+    opening = asyncio.all_tasks() - {this, waiting}
+    if when == "when it is open":
+        dialler.let.set()
+        while not dialler.made:  # noqa: ASYNC110 - a step of the loop or two
+            await asyncio.sleep(0)
+    for task in opening:
+        task.cancel()
+    dialler.let.set()
+    last = await waiting
+    assert dialler.ended == list(range(1, last))
+    await own.give_back(last)
+    assert await own.take() == last
+
+
+async def test_when_all_tasks_are_cancelled_nothing_is_opened_any_more() -> None:
+    """As at the end of ``asyncio.run``."""
+    dialler = Dialler()
+    own = lines(dialler, most=2)
+    this = asyncio.current_task()
+    waiting = [asyncio.ensure_future(own.take()) for _ in range(3)]
+    await anyio.wait_all_tasks_blocked()
+    for task in asyncio.all_tasks() - {this}:
+        task.cancel()
+    dialler.let.set()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert all(turn.cancelled() for turn in waiting)
+    assert asyncio.all_tasks() == {this}
+    assert dialler.ended == list(range(1, dialler.made + 1))
+    assert own.state == "0 open, 0 idle"
+
+
+async def test_a_close_that_is_cancelled_ends_them_all() -> None:
+    dialler = Dialler()
+    dialler.let.set()
+    own = lines(dialler, most=3)
+    for connection in [await own.take() for _ in range(3)]:
+        await own.give_back(connection)
+    closing = asyncio.ensure_future(own.close())
+    with patch.object(dialler, "close", AsyncMock(side_effect=asyncio.Event().wait)):
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+    assert closing.cancelled()
+    assert sorted(dialler.ended) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
@@ -419,6 +494,54 @@ async def test_requests_leave_connections_to_renewals(
     for connection in taken:
         await own.give_back(connection)
     await own.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_cancelled_request_leaves_its_turn_to_the_next(when: str) -> None:
+    owner = Owner()
+    owner.lets.set()
+    own = RequestConnections(borrowed(owner), 1, 30.0)
+    connection = await own.take()
+    waiting = asyncio.ensure_future(own.take())
+    await asyncio.sleep(0)
+    if when == "before":
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    await own.give_back(connection)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    await own.give_back(await own.take())
+    await own.close()
+    assert len(owner.back) == owner.lent
+
+
+@pytest.mark.parametrize("when", ["before it is lent", "when it is lent"])
+async def test_what_is_lent_to_a_cancelled_request_goes_back(when: str) -> None:
+    owner = Owner()
+    owner.lets.set()
+    lets, borrow = asyncio.Event(), owner.borrow
+
+    async def lend() -> str:
+        with anyio.CancelScope(shield=True):
+            await lets.wait()
+        return await borrow()
+
+    with patch.object(owner, "borrow", lend):
+        own = borrowed(owner)
+        waiting = asyncio.ensure_future(own.take())
+        await anyio.wait_all_tasks_blocked()
+        if when == "when it is lent":
+            lets.set()
+            while not owner.lent:  # noqa: ASYNC110 - a step of the loop or two
+                await asyncio.sleep(0)
+        waiting.cancel()
+        lets.set()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
+        await own.close()
+        await anyio.wait_all_tasks_blocked()
+    assert len(owner.back) == owner.lent
 
 
 async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:

@@ -154,12 +154,9 @@ class BorrowedConnections(Generic[C]):
 
     async def _borrow(self) -> C:
         borrowing = asyncio.ensure_future(self._pool.borrow())
-        if await in_time(borrowing, self._timeout):
-            return borrowing.result()
-        # The pool may lend a connection in spite of the cancellation.
-        borrowing.add_done_callback(self._return_late)
-        borrowing.cancel()
-        raise self.none_free()
+        if not await in_time(borrowing, self._timeout, self._give_up):
+            raise self.none_free()
+        return borrowing.result()
 
     @contextmanager
     def _returning(self, connection: C, *, usable: bool = False) -> Iterator[None]:
@@ -178,6 +175,11 @@ class BorrowedConnections(Generic[C]):
         self._used -= 1
         if not self._used and self._idle is not None:
             self._idle.set()
+
+    def _give_up(self, borrowing: asyncio.Future[C]) -> None:
+        # The pool may lend a connection in spite of the cancellation.
+        borrowing.add_done_callback(self._return_late)
+        borrowing.cancel()
 
     def _return_late(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
@@ -229,8 +231,7 @@ class RequestConnections(Generic[C]):
             turn = asyncio.get_running_loop().create_future()
             self._waiting[turn] = None
             # In bounded time: the user's own code may hold all connections.
-            if not await in_time(turn, self._timeout):
-                del self._waiting[turn]
+            if not await in_time(turn, self._timeout, self._leave):
                 raise self._connections.none_free()
         try:
             return await self._connections.take()
@@ -252,6 +253,11 @@ class RequestConnections(Generic[C]):
 
     async def close(self) -> None:
         await self._connections.close()
+
+    def _leave(self, turn: asyncio.Future[None]) -> None:
+        self._waiting.pop(turn, None)
+        if turn.done():  # this task was cancelled in the moment in which its turn came
+            self._next()
 
     def _next(self) -> None:
         turn = next(iter(self._waiting), None)

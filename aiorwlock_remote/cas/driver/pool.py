@@ -11,6 +11,7 @@ import select
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
@@ -144,6 +145,10 @@ class ConnectionPool(Generic[C]):
       ``test_one_that_comes_after_the_end_is_ended``).
     * A closed pool fails requests at once, with ``nothing_done``
       (``test_closed_it_gives_none_and_waits_for_none``).
+    * A task that is cancelled, by a program that cancels all of its tasks, takes no
+      connection along (``test_who_is_cancelled_while_it_waits_takes_none_along``,
+      ``test_an_opening_that_is_cancelled_is_done_again``,
+      ``test_a_close_that_is_cancelled_ends_them_all``).
     """
 
     def __init__(self, driver: Driver[C], most: int) -> None:
@@ -156,7 +161,7 @@ class ConnectionPool(Generic[C]):
         self._idle: list[C] = []
         # Waiting requests in order; True once a connection is being opened for one.
         self._waiting: dict[asyncio.Future[C], bool] = {}
-        self._refused: dict[asyncio.Future[C], Exception] = {}
+        self._refused: dict[asyncio.Future[C], BaseException] = {}
 
     @property
     def state(self) -> str:
@@ -186,22 +191,19 @@ class ConnectionPool(Generic[C]):
         turn: asyncio.Future[C] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = False
         self._open_more()
-        if not await in_time(turn, self._timeout):
+        try:
+            came = await in_time(turn, self._timeout)
+        except asyncio.CancelledError:
+            self._remove(turn)
+            if turn.done() and turn.exception() is None:
+                self._hand_on(turn.result())
+            raise
+        if not came:
             raise self._remove(turn) or none_free(self._where, self._timeout)
         return turn.result()
 
     async def give_back(self, connection: C) -> None:
-        # The pool was closed while the request was under way: nothing waits any more
-        # for an orderly end.
-        if self._closed:
-            self._driver.abort(connection)
-            return
-        turn = next(iter(self._waiting), None)
-        if turn is None:
-            self._idle.append(connection)
-        else:
-            self._remove(turn)
-            turn.set_result(connection)
+        self._hand_on(connection)
 
     async def drop(self, connection: C) -> None:
         self.abandon(connection)
@@ -235,12 +237,31 @@ class ConnectionPool(Generic[C]):
         """Close the pool: log out idle connections; abort others when they are free."""
         self._closed = True
         idle, self._idle = self._idle, []
-        for connection in idle:
-            closing = asyncio.ensure_future(self._driver.close(connection))
-            if not await in_time(closing, CLOSE_TIMEOUT) or closing.exception():
-                closing.add_done_callback(ignore_result)
-                self._driver.abort(connection)
-        self._log("connection_closed")
+        closing = [asyncio.ensure_future(self._driver.close(one)) for one in idle]
+        try:
+            if closing:
+                await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+        finally:
+            for connection, logout in zip(idle, closing, strict=True):
+                ended = logout.done() and not logout.cancelled()
+                if not ended or logout.exception() is not None:  # noqa: LOG004 - no log
+                    logout.add_done_callback(ignore_result)
+                    self._driver.abort(connection)
+        if idle:
+            self._log("connection_closed")
+
+    def _hand_on(self, connection: C) -> None:
+        # The pool was closed while the request was under way: nothing waits any more
+        # for an orderly end.
+        if self._closed:
+            self._driver.abort(connection)
+            return
+        turn = next(iter(self._waiting), None)
+        if turn is None:
+            self._idle.append(connection)
+        else:
+            self._remove(turn)
+            turn.set_result(connection)
 
     def _open_more(self) -> None:
         # Each waiting request causes one attempt: a server that is down is not asked
@@ -249,27 +270,29 @@ class ConnectionPool(Generic[C]):
         if turn is not None and self._open < self.at_once:
             self._waiting[turn] = True
             self._open += 1
-            spawn_detached(self._open_for(turn))
+            spawn_detached(self._connected(), partial(self._opened, turn))
 
-    async def _open_for(self, turn: asyncio.Future[C]) -> None:
-        try:
-            connection = await self._connected()
-        except Exception as exc:  # noqa: BLE001 - handed to the waiting request
-            self._open -= 1
-            # The request may have got a connection that came free meanwhile.
-            if turn in self._waiting:
-                self._refused[turn] = exc
-            if not self._open:
-                self._fail_refused()
-            self._open_more()
+    def _opened(self, turn: asyncio.Future[C], opening: asyncio.Future[C]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._log("connection_opened")
+            self._hand_on(opening.result())
             return
-        self._log("connection_opened")
-        await self.give_back(connection)
+        self._open -= 1
+        # The request may have got a connection that came free meanwhile, or have been
+        # cancelled, too.
+        if turn in self._waiting:
+            if opening.cancelled():
+                self._waiting[turn] = False
+            elif error := opening.exception():
+                self._refused[turn] = error
+        if not self._open:
+            self._fail_refused()
+        self._open_more()
 
     def _log(self, event: str) -> None:
         log_event(log, event, logging.DEBUG, server=self._where, connections=self._open)
 
-    def _remove(self, turn: asyncio.Future[C]) -> Exception | None:
+    def _remove(self, turn: asyncio.Future[C]) -> BaseException | None:
         self._waiting.pop(turn, None)
         return self._refused.pop(turn, None)
 
@@ -280,11 +303,13 @@ class ConnectionPool(Generic[C]):
 
     async def _connected(self) -> C:
         connecting = asyncio.ensure_future(self._driver.connect())
-        if not await in_time(connecting, self._timeout):
-            connecting.add_done_callback(self._abort_late)
-            connecting.cancel()
+        if not await in_time(connecting, self._timeout, self._give_up):
             raise not_connected(self._where, self._timeout)
         return connecting.result()
+
+    def _give_up(self, connecting: asyncio.Future[C]) -> None:
+        connecting.add_done_callback(self._abort_late)
+        connecting.cancel()
 
     def _abort_late(self, connecting: asyncio.Future[C]) -> None:
         # A driver may swallow the cancellation and connect all the same.
@@ -383,11 +408,24 @@ def has_input(transport: Any) -> bool:  # noqa: ANN401 - asyncio's or uvloop's
     return bool(waiting.poll(0))
 
 
-async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
-    """Wait at most ``seconds`` for ``future`` without cancelling it; True if done."""
+async def in_time(
+    future: asyncio.Future[T],
+    seconds: float,
+    give_up: Callable[[asyncio.Future[T]], object] | None = None,
+) -> bool:
+    """Wait at most ``seconds`` for ``future`` without cancelling it; True if done.
+
+    ``give_up(future)`` is called if the time is over, or if the caller is cancelled:
+    then ``future`` may be done, and what it brings is nobody's.
+    """
     # ``asyncio.wait_for`` would cancel the future, and in Python 3.11 it may swallow a
     # cancellation of its caller.
-    done, _ = await asyncio.wait({future}, timeout=seconds)
+    done: set[asyncio.Future[T]] = set()
+    try:
+        done, _ = await asyncio.wait({future}, timeout=seconds)
+    finally:
+        if not done and give_up is not None:
+            give_up(future)
     return bool(done)
 
 
@@ -397,14 +435,21 @@ def ignore_result(future: asyncio.Future[T]) -> None:
         future.exception()
 
 
-_tasks: set[asyncio.Future[None]] = set()  # the loop keeps only weak references
+_tasks: set[asyncio.Future[Any]] = set()  # the loop keeps only weak references
 
 
-def spawn_detached(work: Awaitable[None]) -> None:
-    """Run ``work`` as a task that nothing waits for, and keep a reference to it."""
+def spawn_detached(
+    work: Awaitable[T], ended: Callable[[asyncio.Future[T]], object] | None = None
+) -> None:
+    """Run ``work`` as a task that nothing waits for, and keep a reference to it.
+
+    ``ended(task)`` is called at its end, also if it was cancelled before it began.
+    """
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
+    if ended is not None:
+        task.add_done_callback(ended)
 
 
 def none_free(where: str, seconds: float) -> BackendUnavailable:
