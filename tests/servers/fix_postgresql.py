@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 
@@ -21,6 +25,21 @@ def make_tables(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements_of():
             connection.execute(statement)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def connections_tell_who_opened_them() -> Iterator[None]:
+    """One that is not closed is found by the garbage collector, in a later test."""
+    prepare = asyncpg.Connection.__init__
+
+    def prepared(connection: Any, *args: Any, **named: Any) -> None:  # noqa: ANN401
+        prepare(connection, *args, **named)
+        test, stack = os.environ.get("PYTEST_CURRENT_TEST"), traceback.format_stack()
+        connection._source_traceback = f"{test}\n{''.join(stack[-12:])}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "__init__", prepared)
+        yield
 
 
 @pytest.fixture
