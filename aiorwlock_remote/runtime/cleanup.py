@@ -173,6 +173,7 @@ class CleanupRetrier:
     - A request is repeated until the store has answered, the lease is over, or an error
       shows that no repetition helps.
     - Requests that may have been carried out are repeated only if ``repeatable``.
+    - If the background task is cancelled from outside, another one goes on.
     - Each task that waits in ``outcome`` gets one answer, even if the background task
       is cancelled.
     - When the ``Locks`` is closed, each failed request is sent for the last time.
@@ -182,6 +183,7 @@ class CleanupRetrier:
         self.retried: int = 0
         """Number of repetitions sent so far."""
         self._clock = loop.clock
+        self._loop = loop
         self._in_flight = in_flight
         self._cleanups: dict[_PendingCleanup, None] = {}
         self._outcomes: dict[Pending[Any], Pending[Any]] = {}
@@ -262,6 +264,14 @@ class CleanupRetrier:
         )
         if not cleanup.may_be_retried(error):
             return
+        if not self._begin():
+            return
+        self._cleanups[cleanup] = None
+        if cleanup.may_answer(error):
+            cleanup.outcome = self._outcomes[first] = Pending()
+
+    def _begin(self) -> bool:
+        """Start the task, unless it runs; return False if the ``Locks`` is closed."""
         if self._key is None:
             # Registered like a request for a grant, so that closing calls ``_close``
             # while there is a connection (test_a_release_that_failed_is_asked_again
@@ -269,11 +279,9 @@ class CleanupRetrier:
             try:
                 self._key = self._in_flight.begin(self._close)
             except Closed:
-                return
+                return False
             self._task.start()
-        self._cleanups[cleanup] = None
-        if cleanup.may_answer(error):
-            cleanup.outcome = self._outcomes[first] = Pending()
+        return True
 
     def _close(self) -> None:
         for cleanup in list(self._cleanups):
@@ -300,6 +308,14 @@ class CleanupRetrier:
             self._in_flight.end(key)
             for cleanup in self._cleanups:
                 self._set_outcome(cleanup)
+            if self._cleanups and not self._closed:
+                self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        # A program may cancel all of its tasks and go on
+        # (test_a_program_that_cancels_all_its_tasks_stops_no_repetition).
+        if self._cleanups:
+            self._begin()
 
     async def _retry_some(self) -> bool:
         now = self._clock.now()

@@ -141,3 +141,21 @@ async def test_turned_away_and_cancelled_at_once(
         await task
     async with near.mutex(*NAME).acquire(timeout=20):
         pass
+
+
+@pytest.mark.only_on("asyncio", "trio cancels no single task")
+async def test_a_program_that_cancels_all_its_tasks_stops_no_repetition(
+    link: FaultyLink, locks: Locks, near: Locks
+) -> None:
+    """Nothing else fails afterwards, which would begin them again."""
+    before = asyncio.all_tasks()
+    held = await locks.mutex(*NAME, lease=LEASE).acquire()
+    link.fate = ends_fail
+    releasing = asyncio.create_task(held.release())
+    retrier = locks._session.client.cleanup
+    await wait_until(lambda: retrier.retried > 0, 10)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    with pytest.raises((asyncio.CancelledError, BackendUnavailable)):
+        await releasing
+    await is_free_once_the_store_hears(link, near)
