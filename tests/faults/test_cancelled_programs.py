@@ -10,6 +10,7 @@ import pytest
 from aiorwlock_remote import Locks, connect
 from tests.backends.cassandra.conftest import furnish
 from tests.backends.oracle.programs import make_tables
+from tests.cancelled_tasks import cancel_all_others
 from tests.servers.fix_cassandra import Keyspace
 from tests.servers.oracle.client import OracleUser
 
@@ -81,10 +82,3 @@ def test_the_next_ones_get_in_and_nothing_is_left(
 async def use(locks: Locks, kind: str, number: int) -> None:
     async with locks.mutex(kind, number):
         await asyncio.sleep(60)
-
-
-async def cancel_all_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

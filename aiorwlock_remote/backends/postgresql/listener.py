@@ -203,6 +203,12 @@ class Listener:
                 if not await self._listen():
                     return
                 attempt = 0
+            except asyncio.CancelledError:
+                # By a program that cancels all of its tasks and goes on: the next
+                # waiter starts another one
+                # (test_cancelled_from_outside_it_comes_again).
+                self._wanted = not self._ended
+                raise
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
                 where = self._server.options.where
                 log_event(log, "listener_lost", server=where, error=message_of(exc))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import anyio
@@ -13,6 +14,7 @@ from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend, listener
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.postgresql.notices import take, waited_for
+from tests.cancelled_tasks import cancel_all_others
 from tests.renewals import renewed
 
 pytestmark = [
@@ -61,6 +63,20 @@ async def test_lost_it_comes_again(tables: str) -> None:
                 cut(tables, pid)
             await wait_until(partial(gone, tables, pid), 10)
         await wait_until(lambda: has(tables, 1), 10)
+
+
+def test_cancelled_from_outside_it_comes_again(tables: str) -> None:
+    """A program may cancel every task of its loop, and go on."""
+
+    async def program() -> None:
+        async with connect(tables) as locks, connect(unheard(tables)) as others:
+            for _ in range(3):
+                async with waited_for(others, locks, lambda: has(tables, 1), 10):
+                    pass
+                await cancel_all_others()
+                await wait_until(lambda: has(tables, 0), 10)
+
+    asyncio.run(program())
 
 
 async def test_the_reason_of_a_lost_listener_is_logged(

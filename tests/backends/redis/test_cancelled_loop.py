@@ -13,15 +13,9 @@ from aiorwlock_remote.errors import BackendUnavailable
 from tests.backends.redis.clients import linked_by
 from tests.backends.redis.connections import Heard, eventually, killed, linked, settled
 from tests.backends.redis.some_scripts import INCR
+from tests.cancelled_tasks import cancel_all_others
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
-
-
-async def cancel_all_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 @pytest.mark.parametrize("by_client", [False, True])
