@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,7 @@ from aiorwlock_remote.core.commands import Release
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import WAKE_CHANNEL
 from aiorwlock_remote.testing.conformance.actors import wait_until
+from tests.cancelled_tasks import cancel_all_others
 from tests.forked_children import exit_code, fork
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
@@ -125,6 +127,22 @@ async def test_a_connection_to_postgresql_that_goes_and_comes(
     assert [line.split()[0] for line in caplog.messages] == [
         *("wake_channel_lost", "wake_channel_back")
     ]
+
+
+def test_a_program_that_cancels_all_its_tasks(
+    mariadb_tables: str, database: str
+) -> None:
+    """It may go on: waiters poll until a hint has started the channel again."""
+
+    async def program() -> None:
+        async with both(mariadb_tables, database) as (one, other):
+            for _ in range(2):
+                await cancel_all_others()
+                assert state(one) == state(other) == "lost"
+                await hand_over(one, other)
+                await is_there(one, other)
+
+    asyncio.run(program())
 
 
 @pytest.mark.usefixtures("_no_polls")

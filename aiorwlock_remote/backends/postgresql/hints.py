@@ -27,7 +27,7 @@ from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas.driver.pool import CLOSE_TIMEOUT
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import EventLoop, StoreBase, StoreSettings
 
 
@@ -75,6 +75,9 @@ class PostgresqlHints:
         if self._connected:
             self._unsent += hints
             self._wanted.set()
+        elif self._task is not None and self._task.cancelled() and not self._ended:
+            self._task = None
+            self._driver_loop.spawn(self._run)
 
     async def _end(self) -> None:
         self._ended = True
@@ -93,9 +96,16 @@ class PostgresqlHints:
         while not self._ended:
             try:
                 await self._carry_hints()
+            except asyncio.CancelledError:
+                # By a program that cancels all of its tasks and goes on: the next hint
+                # starts another one (test_a_program_that_cancels_all_its_tasks).
+                if not self._ended:
+                    error = BackendUnavailable(what=f"{self.where}: cancelled")
+                    self._driver_loop.tell(self._store.channel_changed, error)
+                raise
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
-                error = self._driver.map_connect_error(exc)
-                self._driver_loop.tell(self._store.channel_changed, error)
+                reason = self._driver.map_connect_error(exc)
+                self._driver_loop.tell(self._store.channel_changed, reason)
                 await asyncio.sleep(back_off(self._attempts, random()))
                 self._attempts += 1
 
