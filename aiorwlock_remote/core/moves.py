@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiorwlock_remote.core.admission import admitted
 from aiorwlock_remote.core.commands import (
     BARRED,
@@ -31,10 +29,10 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.mutex_record import confirmed, drop_grants, why_gone
 from aiorwlock_remote.core.ticket import Mode, holder_of
-from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.core.value import replace, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MustWait:
     """Stands for a ``Waiting`` reply, which is made at the end of the step."""
 

@@ -5,7 +5,7 @@ A client takes a named mutex, or any free one. Times are microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 from aiorwlock_remote.core.doorman import Grant
@@ -46,7 +46,7 @@ class MemberGrant(Grant):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakeRequest:
     """Request for a mutex of a group of interchangeable mutexes.
 
@@ -60,7 +60,7 @@ class TakeRequest:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Taken:
     """Reply to a ``TakeRequest``: the name of the mutex taken, and its fence."""
 
@@ -68,7 +68,7 @@ class Taken:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Busy:
     """Reply to a ``TakeRequest``: no mutex was free.
 
@@ -78,7 +78,7 @@ class Busy:
     retry_after: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakeReplies:
     """Replies, or errors, to requests that were sent together, in their order.
 

@@ -38,13 +38,13 @@ folders): a look after a change of one's own is never old
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, key_pair
 from aiorwlock_remote.core.text import check_str, check_unicode, one_line, quoted
 from aiorwlock_remote.core.timing import check_seconds
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError
 
 # Bytes of an object's name: a column and a file's name must hold it.
@@ -73,7 +73,7 @@ class Action(Enum):
     USING = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ContenderRecord:
     """Record in the store of a process that wants (pending) or has (using) an object.
 
@@ -96,7 +96,7 @@ class ContenderRecord:
         return self.label or label_of(self.who)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExpiryAges:
     """Seconds since a record's last write after which it counts as dead; None: never.
 
@@ -111,7 +111,7 @@ class ExpiryAges:
         check_seconds("using_age", self.using, least=MIN_PENDING)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NextAction:
     """Next step of a process that wants an object.
 

@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_str, check_text, quoted
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
@@ -42,7 +43,7 @@ _INT64 = range(-(2**63), 2**64)
 RowKey = int | str | UUID
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowTable:
     """Name of a user's table (``schema.table`` or ``table``) and of columns in it.
 
@@ -97,7 +98,7 @@ def check_key(key: RowKey) -> RowKey:
     return key
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowState:
     """State of a row: its lock mark, the number of readers, the last step's reason."""
 
@@ -140,7 +141,7 @@ S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Statement:
     """An SQL statement and its parameters. ``only_reads``: it changes nothing."""
 
@@ -149,7 +150,7 @@ class Statement:
     only_reads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StatementResult:
     """Result of a statement: how many rows it changed, and the rows it found."""
 
@@ -157,7 +158,7 @@ class StatementResult:
     rows: tuple[tuple[object, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowStep:
     """Result of a step on a row: how many rows it changed; 1 means that it was done.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from aiorwlock_remote.core.value import replace, value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dialect:
     """How SQL of one database writes names and parameters, and adds the lock's columns.
 

@@ -15,10 +15,11 @@ changed since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.value import replace, value
 
 VERSION = "1"
 # Characters in the narrowest column that our schema asks for.
@@ -27,7 +28,7 @@ MAX_GRANTS_TEXT = 4000
 MAX_KEPT_REASON = 40
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowGrant:
     """A grant listed in a row; ``expires``: microseconds of the database's clock."""
 
@@ -41,7 +42,7 @@ class RowGrant:
         return holder_of(self.ticket)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowGrants:
     """A row's lock state, and the grants of this library listed in one of its columns.
 
@@ -96,7 +97,7 @@ class RowGrants:
         return found == wrote or (bool(found) and wrote.startswith(found))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RowDecision:
     """What a step on a row decides.
 
@@ -114,7 +115,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 """``decide(row, now)``: a step; ``now`` in microseconds of the database's clock."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TakeRow:
     """Step that locks a row for ``lease`` microseconds; repeated, it renews."""
 
@@ -150,7 +151,7 @@ class TakeRow:
         return RowDecision(change, change.state, grant)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReleaseRow:
     """Step that ends the ticket's lock of the row; a repetition changes nothing."""
 
@@ -168,7 +169,7 @@ class ReleaseRow:
         return RowDecision(change, state, held=mine.expires > now)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RenewRow:
     """Step that renews a ticket's grant for ``lease`` microseconds, unless it ended."""
 

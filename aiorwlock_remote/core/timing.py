@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError
 
 MICROS = 1_000_000
@@ -48,7 +47,7 @@ def check_seconds(
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PollPolicy:
     """How a store wants its waiters to wait. All times are seconds.
 

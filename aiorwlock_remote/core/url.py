@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from aiorwlock_remote.core.text import (
@@ -14,6 +14,7 @@ from aiorwlock_remote.core.text import (
     nearest,
     quoted,
 )
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 
 # Options of ``connect`` that no lock has.
@@ -30,7 +31,7 @@ _ESCAPES = "in a password, / is %2F, ? is %3F, # is %23, % is %25 and @ is %40"
 _MAX_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Address:
     """A parsed store URL. Its ``repr`` and ``str`` never show a password.
 
@@ -202,17 +203,17 @@ def with_prefix(url: str, prefix: str) -> str:
 
 def _options(query: list[tuple[str, str]]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in query:
+    for name, given in query:
         if name in options:
             raise ConfigurationError(
                 what=f"option {quoted(name)} is given twice in the URL"
             )
         what = f"option {quoted(name)} of the store URL"
         if name == "prefix":  # any text may be one, and it is shown quoted
-            check_text(what, value)
+            check_text(what, given)
         else:
-            _check_printable(what, name + value)
-        options[name] = value
+            _check_printable(what, name + given)
+        options[name] = given
     return options
 
 
