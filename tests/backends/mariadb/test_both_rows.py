@@ -55,12 +55,18 @@ CASES = [
 PATIENCE = pytest.mark.parametrize("patience", [None, 0.0, 0.3])
 
 
+SLACK = 5.0
+
+
 async def swap(store: TableStore, command: Command, late: float = 0.0) -> bool:
-    """Send one swap from the state that the store remembers, so many seconds late."""
+    """Send one swap from the state that the store remembers, so many seconds late.
+
+    A machine that stands still for a moment does not make it late.
+    """
     state = store.steps.known(ORDER)
     assert state is not None
     at = store.cas.times(state)
-    at = replace(at, now=at.now - micros(late))
+    at = replace(at, now=at.now - micros(late), slack=micros(SLACK))
     step = transition(state.record, state.seat, command, at.now, at.floor, at.wall)
     done, _ = await store.cas.swap(ORDER, state, step.record, step.seat, at)
     return done
