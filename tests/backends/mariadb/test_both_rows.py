@@ -53,8 +53,6 @@ CASES = [
     ),
 ]
 PATIENCE = pytest.mark.parametrize("patience", [None, 0.0, 0.3])
-
-
 SLACK = 5.0
 
 
