@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from traceback import format_stack
 from typing import Any
 
 import asyncpg
@@ -34,8 +34,8 @@ def connections_tell_who_opened_them() -> Iterator[None]:
 
     def prepared(connection: Any, *args: Any, **named: Any) -> None:  # noqa: ANN401
         prepare(connection, *args, **named)
-        test, stack = os.environ.get("PYTEST_CURRENT_TEST"), traceback.format_stack()
-        connection._source_traceback = f"{test}\n{''.join(stack[-12:])}"
+        test, stack = os.environ.get("PYTEST_CURRENT_TEST"), format_stack(limit=12)
+        connection._source_traceback = f"{test}\n{''.join(stack)}"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncpg.Connection, "__init__", prepared)

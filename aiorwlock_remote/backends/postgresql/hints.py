@@ -100,12 +100,12 @@ class PostgresqlHints:
                 # By a program that cancels all of its tasks and goes on: the next hint
                 # starts another one (test_a_program_that_cancels_all_its_tasks).
                 if not self._ended:
-                    error = BackendUnavailable(what=f"{self.where}: cancelled")
-                    self._driver_loop.tell(self._store.channel_changed, error)
+                    lost = BackendUnavailable(what=f"{self.where}: cancelled")
+                    self._driver_loop.tell(self._store.channel_changed, lost)
                 raise
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
-                reason = self._driver.map_connect_error(exc)
-                self._driver_loop.tell(self._store.channel_changed, reason)
+                error = self._driver.map_connect_error(exc)
+                self._driver_loop.tell(self._store.channel_changed, error)
                 await asyncio.sleep(back_off(self._attempts, random()))
                 self._attempts += 1
 

@@ -22,6 +22,7 @@ from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import (
     Driver,
     Failure,
+    cancel_unwanted,
     in_time,
     none_free,
     spawn_detached,
@@ -154,7 +155,8 @@ class BorrowedConnections(Generic[C]):
 
     async def _borrow(self) -> C:
         borrowing = asyncio.ensure_future(self._pool.borrow())
-        if not await in_time(borrowing, self._timeout, self._give_up):
+        give_up = partial(cancel_unwanted, self._return_late)
+        if not await in_time(borrowing, self._timeout, give_up):
             raise self.none_free()
         return borrowing.result()
 
@@ -176,14 +178,8 @@ class BorrowedConnections(Generic[C]):
         if not self._used and self._idle is not None:
             self._idle.set()
 
-    def _give_up(self, borrowing: asyncio.Future[C]) -> None:
-        # The pool may lend a connection in spite of the cancellation.
-        borrowing.add_done_callback(self._return_late)
-        borrowing.cancel()
-
-    def _return_late(self, borrowing: asyncio.Future[C]) -> None:
-        if not borrowing.cancelled() and borrowing.exception() is None:
-            spawn_detached(self._return(borrowing.result()))
+    def _return_late(self, connection: C) -> None:
+        spawn_detached(self._return(connection))
 
     async def _return(self, connection: C) -> None:
         returning = asyncio.ensure_future(self._pool.give_back(connection))

@@ -242,13 +242,11 @@ class ConnectionPool(Generic[C]):
             if closing:
                 await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
         finally:
-            for connection, logout in zip(idle, closing, strict=True):
-                ended = logout.done() and not logout.cancelled()
-                if not ended or logout.exception() is not None:  # noqa: LOG004 - no log
-                    logout.add_done_callback(ignore_result)
+            for connection, ending in zip(idle, closing, strict=True):
+                if not ending.done() or ending.cancelled() or ending.exception():
+                    ending.add_done_callback(ignore_result)
                     self._driver.abort(connection)
-        if idle:
-            self._log("connection_closed")
+        self._log("connection_closed")
 
     def _hand_on(self, connection: C) -> None:
         # The pool was closed while the request was under way: nothing waits any more
@@ -303,18 +301,10 @@ class ConnectionPool(Generic[C]):
 
     async def _connected(self) -> C:
         connecting = asyncio.ensure_future(self._driver.connect())
-        if not await in_time(connecting, self._timeout, self._give_up):
+        give_up = partial(cancel_unwanted, self._driver.abort)
+        if not await in_time(connecting, self._timeout, give_up):
             raise not_connected(self._where, self._timeout)
         return connecting.result()
-
-    def _give_up(self, connecting: asyncio.Future[C]) -> None:
-        connecting.add_done_callback(self._abort_late)
-        connecting.cancel()
-
-    def _abort_late(self, connecting: asyncio.Future[C]) -> None:
-        # A driver may swallow the cancellation and connect all the same.
-        if not connecting.cancelled() and connecting.exception() is None:
-            self._driver.abort(connecting.result())
 
 
 class PooledRunner(Generic[C]):
@@ -427,6 +417,20 @@ async def in_time(
         if not done and give_up is not None:
             give_up(future)
     return bool(done)
+
+
+def cancel_unwanted(discard: Callable[[T], object], future: asyncio.Future[T]) -> None:
+    """Cancel ``future``; call ``discard`` with the result that it brings all the same.
+
+    A driver may swallow the cancellation and connect, or a pool lend a connection.
+    """
+
+    def ended(_: object) -> None:
+        if not future.cancelled() and future.exception() is None:
+            discard(future.result())
+
+    future.add_done_callback(ended)
+    future.cancel()
 
 
 def ignore_result(future: asyncio.Future[T]) -> None:
