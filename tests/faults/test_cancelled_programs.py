@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from tests.backends.cassandra.conftest import furnish
-from tests.backends.oracle.programs import make_tables
 from tests.cancelled_tasks import cancel_all_others
-from tests.servers.fix_cassandra import Keyspace
-from tests.servers.oracle.client import OracleUser
+from tests.servers.store_url import OTHER_STORES, STORES, store_url
 
 LEASE = 30.0
 PATIENCE = 10.0
@@ -21,35 +18,10 @@ NAMES = 4
 TASKS = 6 * NAMES
 ROUNDS = 4
 
-STORES = [
-    *("memory", "sqlite", "file", "redis", "postgresql", "mariadb", "mysql"),
-    *("oracle", "cassandra", "etcd"),
-]
 
-
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, *OTHER_STORES])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of each kind, in which no other test has a lock of these names."""
-    match request.param:
-        case "memory":
-            return "memory://"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/locks.db"
-        case "file":
-            return f"file://{tmp_path}"
-        case "redis":
-            return str(request.getfixturevalue("redis_server").url)
-        case "oracle":
-            user: OracleUser = request.getfixturevalue("oracle_user")
-            make_tables(user)
-            return user.url
-        case "cassandra":
-            keyspace: Keyspace = request.getfixturevalue("keyspace")
-            furnish(keyspace, "pair")
-            return keyspace.url
-    names = {"postgresql": "tables", "etcd": "etcd_url"}
-    name = names.get(request.param, f"{request.param}_tables")
-    return str(request.getfixturevalue(name))
+    return store_url(request, tmp_path)
 
 
 @pytest.mark.slow
