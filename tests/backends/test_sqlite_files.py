@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -21,6 +23,7 @@ from aiorwlock_remote import (
     registry,
 )
 from aiorwlock_remote.backends.sqlite.store import SqliteConnection
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.embedded import boot_id
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.embedded.descriptors import no_descriptors
@@ -147,6 +150,53 @@ async def test_locked_by_another_program(tmp_path: Path) -> None:
         await refused(f"sqlite:///{path}", BackendUnavailable)
     finally:
         other.close()
+
+
+def _busy() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    return error
+
+
+class BusyOnce(sqlite3.Connection):
+    """Finds the file locked at the first try of each statement of no transaction.
+
+    As where another process creates the log at that moment, or removes it.
+    """
+
+    refused: ClassVar[list[str]] = []
+
+    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:  # noqa: ANN401
+        if not self.in_transaction and sql not in self.refused:
+            self.refused.append(sql)
+            raise _busy()
+        return super().execute(sql, values)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_locked_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exists: bool
+) -> None:
+    """Whatever is asked is asked again."""
+    path = tmp_path / "locks.db"
+    connection = SqliteConnection(str(path), SystemClock())
+    if exists:
+        connection.open(10.0)
+        connection.close()
+    monkeypatch.setattr(BusyOnce, "refused", [])
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=BusyOnce))
+    connection.open(10.0)
+    connection.look(Resource("a", "1"))
+    connection.scan({})
+    connection.version()
+    connection.forget(1.0)
+    connection.close()
+    asked = " ".join(BusyOnce.refused)
+    words = ("application_id", "WAL", "name", "boots", "doormans", "data_version")
+    assert [word for word in words if word not in asked] == (
+        [] if exists else ["boots"]
+    )
+    assert "BEGIN IMMEDIATE" in asked
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite://h/x.db"])

@@ -41,6 +41,8 @@ APPLICATION_ID = 0x72776C6B
 """The text "rwlk" in the file's header: the file belongs to this library."""
 REOPEN_TIMEOUT = 1.0
 """Seconds to open a file that took the place of the one that was open."""
+READ_TIMEOUT = 1.0
+"""Seconds for which a query waits while another process keeps the file locked."""
 BUSY_PAUSE = 0.0002, 0.002
 """Bounds, in seconds, of the random pause between two tries for a locked file."""
 
@@ -240,6 +242,17 @@ class SqliteFile:
         log_event(log, "file_replaced", path=self.path)
         self.open(REOPEN_TIMEOUT)
 
+    def read(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Return the answer to a query outside a transaction.
+
+        Waits up to ``READ_TIMEOUT`` while another process keeps the file locked: also
+        in WAL mode a query is refused while a process creates the log, repairs it, or
+        removes it as the last to close (`Sometimes Queries Return SQLITE_BUSY In WAL
+        Mode <https://www.sqlite.org/wal.html>`_, 8).
+        """
+        until = self._clock.now() + READ_TIMEOUT
+        return self._retry(lambda: self.run(sql, values), until)
+
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         if self._db is None:
             what = f"{self.path} is not open"
@@ -266,8 +279,8 @@ class SqliteFile:
             raise
         return done
 
-    def _retry(self, action: Callable[[], object], until: float) -> None:
-        retry_while_busy(action, self._clock, until)
+    def _retry(self, action: Callable[[], T], until: float) -> T:
+        return retry_while_busy(action, self._clock, until)
 
     def _set_level(self, level: SyncLevel, until: float) -> None:
         # SQLite sets the level when it compiles the statement: one from the cache of
@@ -284,11 +297,12 @@ class SqliteFile:
         self._retry(self._check_owner, until)
         self._retry(lambda: self.run("PRAGMA journal_mode=WAL"), until)
         self._set_level("FULL", until)
-        if "boots" in self._tables():
-            kept = self._kept_boot()
-            if kept is not None and boot.joining(kept, self.path) == kept:
-                return
-        self.atomically(lambda: self._create_tables(boot), until)
+        if not self._retry(lambda: self._is_ready(boot), until):
+            self.atomically(lambda: self._create_tables(boot), until)
+
+    def _is_ready(self, boot: BootId) -> bool:
+        kept = self._kept_boot() if "boots" in self._tables() else None
+        return kept is not None and boot.joining(kept, self.path) == kept
 
     def _create_tables(self, boot: BootId) -> None:
         for statement in statements_of_sqlite():
@@ -349,24 +363,27 @@ def refuse_unsynced_fence(
         raise FenceNeedsSync
 
 
-def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action``; retry while the file is locked, until ``until`` on ``clock``."""
+def retry_while_busy(action: Callable[[], T], clock: Clock, until: float) -> T:
+    """Return the result of ``action()``; retry while another process locks the file.
+
+    Raises SQLite's error if the file is still locked when ``clock`` shows ``until``.
+    """
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None
     while True:
         try:
-            action()
+            result = action()
         except sqlite3.OperationalError as exc:
             began = clock.now() if began is None else began
             if not is_busy(exc) or clock.now() >= until:
                 raise
             sleep(uniform(*BUSY_PAUSE))
         else:
-            break
-    if began is not None and log.isEnabledFor(logging.DEBUG):
-        waited = clock.now() - began
-        log_event(log, "transaction_retried", logging.DEBUG, waited=waited)
+            if began is not None and log.isEnabledFor(logging.DEBUG):
+                waited = clock.now() - began
+                log_event(log, "transaction_retried", logging.DEBUG, waited=waited)
+            return result
 
 
 def identity_of(path: str) -> Identity | None:

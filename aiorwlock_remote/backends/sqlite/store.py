@@ -15,6 +15,7 @@ from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote._util.statements import load_statements
 from aiorwlock_remote.backends.sqlite.sqlite_file import (
+    READ_TIMEOUT,
     FenceNeedsSync,
     Identity,
     SqliteFile,
@@ -119,13 +120,13 @@ class SqliteConnection:
     def look(self, resource: Resource) -> Snapshot:
         self._file.follow()
         with self._file.mapped:
-            row = self._run(self._sql["load"], resource.row).fetchone()
+            row = self._file.read(self._sql["load"], resource.row).fetchone()
             return self._snapshot(resource, row)
 
     def scan(self, seen: Seen) -> None:
         self._file.follow()
         with self._file.mapped:
-            for kind, number, *row in self._run(self._sql["scan"]).fetchall():
+            for kind, number, *row in self._file.read(self._sql["scan"]).fetchall():
                 resource = resource_from_row(kind, number)
                 try:
                     found = self._snapshot(resource, tuple(row))
@@ -148,7 +149,7 @@ class SqliteConnection:
 
         self._file.follow()
         with self._file.mapped:
-            return self._file.atomically(portion, self._clock.now() + 1.0)
+            return self._file.atomically(portion, self._clock.now() + READ_TIMEOUT)
 
     def alarm(self) -> WakeEvent:
         # A commit writes to the log. The event comes with its first page, before
@@ -163,7 +164,7 @@ class SqliteConnection:
             # (test_sqlite_notices.py: test_another_file_has_another_log).
             raise BackendUnavailable(what=f"{self._file.path} was replaced")
         with self._file.mapped:
-            return self._run("PRAGMA data_version").fetchone()[0]
+            return self._file.read("PRAGMA data_version").fetchone()[0]
 
     def _carry_out_all(
         self, batch: list[tuple[Resource, Command]], level: SyncLevel, until: float
