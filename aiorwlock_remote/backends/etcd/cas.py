@@ -20,6 +20,7 @@ A step of a client that waits for a held resource stores the same under
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -62,14 +63,23 @@ of them need the doorman.
 MAX_KEYS_CACHED = 1024
 
 
+Transact = Callable[[bytes], Awaitable[messages.TxnResponse]]
+Version = tuple[int, bytes, int]
+"""Cluster, key and revision. A transaction stores several keys at one revision, and a
+cluster that was restored counts anew from an older one.
+"""
+
+
 class Mark(NamedTuple):
     """What identifies a version: the revisions of both keys, 0 for one that is absent.
 
-    ``frame`` and ``wall`` say when the doorman was written.
+    ``version`` is that of the doorman in the cache of when each was seen, ``frame`` and
+    ``wall`` say when it was written.
     """
 
     doorman: int = 0
     seat: int = 0
+    version: Version | None = None
     frame: int = 0
     wall: int = 0
 
@@ -96,9 +106,12 @@ class EtcdCas(CasStore):
 
     * A fence is above all fences before it, although the revisions of the cluster may
       be lower than one that is stored: keys were copied from another cluster
-      (test_fences.py: test_keys_from_another_cluster).
+      (test_store.py: test_keys_from_another_cluster).
+    * Each doorman has a time of its own, although a transaction of another program may
+      store several at one revision
+      (test_store.py: test_two_doormen_of_one_revision_have_times_of_their_own).
     * A state that was seen in one cluster is never swapped in another one that was
-      restored from its snapshot (test_client.py: test_a_restored_cluster_is_refused).
+      restored from its snapshot (test_cluster.py: test_a_restored_cluster_is_refused).
     """
 
     def __init__(
@@ -109,6 +122,7 @@ class EtcdCas(CasStore):
         versions: VersionClock,
         idle_lease: IdleLease,
         arrivals: ArrivalNotices,
+        transact: Transact | None = None,
     ) -> None:
         """Create the store.
 
@@ -119,9 +133,11 @@ class EtcdCas(CasStore):
             versions: Shared by all such stores of a ``Locks``.
             idle_lease: The lease with which the doorman of a free resource ends.
             arrivals: Decides which client is notified when the queue changes.
+            transact: Carries out a swap; None: the client, each in its own request.
         """
         super().__init__(clock)
         self._client = client
+        self._transact = transact or client.transact
         self._keys_of = client.options.keys_of
         self._loop = loop
         self._versions = versions
@@ -134,8 +150,8 @@ class EtcdCas(CasStore):
 
     def times(self, state: StoredState) -> StepTimes:
         mark: Mark = state.mark
-        version = self._version(mark.doorman) if mark.doorman else None
-        return self._versions.times(version, mark.frame, mark.wall, self.local_clock)
+        clock = self.local_clock
+        return self._versions.times(mark.version, mark.frame, mark.wall, clock)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         return self._get(resource, serializable=False)
@@ -200,7 +216,7 @@ class EtcdCas(CasStore):
         held = None if seat is None else MutexRecord(_decoded(seat))
         seat_revision = 0 if seat is None else seat.mod_revision
         if doorman is None:
-            return StoredState(None, held, Mark(0, seat_revision), order)
+            return StoredState(None, held, Mark(seat=seat_revision), order)
         record = loads(_decoded(doorman))
         fields = dict(record.extra)
         frame, fence = fields.pop(FRAME, None), fields.pop(FENCE, None)
@@ -210,10 +226,9 @@ class EtcdCas(CasStore):
         revision = doorman.mod_revision
         if fence is not None:
             record = with_fence(record, revision)
-        mark = Mark(revision, seat_revision, frame, record.updated)
-        self._versions.read(
-            self._version(revision), frame, record.updated, self.local_clock
-        )
+        version = self._version(doorman.key, revision)
+        mark = Mark(revision, seat_revision, version, frame, record.updated)
+        self._versions.read(version, frame, record.updated, self.local_clock)
         return StoredState(record, held, mark, order)
 
     def _brought(
@@ -245,11 +260,7 @@ class EtcdCas(CasStore):
     async def _read(self, resource: Resource, *, serializable: bool) -> Stored:
         keys = self._keys_of(resource)[:2]
         request = messages.transaction([], _gets(keys, serializable=serializable), [])
-        found = await self._client.call(
-            messages.TXN, request, messages.parse_transaction
-        )
-        self._client.saw(found.revision)
-        return _stored_in(found, keys)
+        return _stored_in(await self._client.transact(request), keys)
 
     async def _swap(
         self,
@@ -263,19 +274,7 @@ class EtcdCas(CasStore):
         seat_key, key, claim_key = self._keys_of(resource)
         keys = seat_key, key
         mark: Mark = state.mark
-        before = 0 if state.record is None else state.record.last
-        if record.updated != times.wall:
-            record = replace(record, updated=times.wall)
-        # The revision will be above ``client.revision``, and is the last fence of this
-        # step (of several permits) only if none of the fences would be too low.
-        reached = record.last <= self._client.revision + 1
-        begins = record.last > before and reached
-        if begins:
-            record = relative_fences(record, before)
-        marks: list[tuple[str, object]] = [(FRAME, times.now)]
-        if begins:
-            marks.append((FENCE, MOD_REVISION))
-        text = dumps(replace(record, extra=(*record.extra, *marks)))
+        record, text, begins = self._encoded(state.record, record, times)
         # A free resource's doorman ends by itself, much later.
         busy = record.grants or record.queue or record.upgrader or seat is not None
         lease = 0 if busy else await self._idle_lease.id()
@@ -308,25 +307,41 @@ class EtcdCas(CasStore):
         ]
         request = messages.transaction(conditions, then, _gets(keys))
         try:
-            found = await self._client.call(
-                messages.TXN, request, messages.parse_transaction
-            )
+            found = await self._transact(request)
         except CasContention:
             self._idle_lease.forget()  # another client has revoked it
             raise
-        self._client.saw(found.revision)
         if not found.succeeded:
             return False, self.state(_stored_in(found, keys))
         revision = found.revision
-        self._versions.wrote(self._version(revision), times)
+        version = self._version(key, revision)
+        self._versions.wrote(version, times)
         seat_revision = revision if writes else mark.seat if seat is not None else 0
-        new = Mark(revision, seat_revision, times.now, times.wall)
+        new = Mark(revision, seat_revision, version, times.now, times.wall)
         stored = with_fence(record, revision) if begins else record
         return True, StoredState(stored, seat, new, order=revision)
 
-    def _version(self, revision: int) -> tuple[int, int]:
-        # A cluster that was restored counts anew from an older revision.
-        return self._client.cluster_id, revision
+    def _encoded(
+        self, before: Doorman | None, record: Doorman, times: StepTimes
+    ) -> tuple[Doorman, str, bool]:
+        """Return what is stored, its text, and whether its fence is the revision."""
+        last = 0 if before is None else before.last
+        if record.updated != times.wall:
+            record = replace(record, updated=times.wall)
+        # The revision will be above ``client.revision``, and is the last fence of this
+        # step (of several permits) only if none of the fences would be too low.
+        reached = record.last <= self._client.revision + 1
+        begins = record.last > last and reached
+        if begins:
+            record = relative_fences(record, last)
+        marks: list[tuple[str, object]] = [(FRAME, times.now)]
+        if begins:
+            marks.append((FENCE, MOD_REVISION))
+        text = dumps(replace(record, extra=(*record.extra, *marks)))
+        return record, text, begins
+
+    def _version(self, key: bytes, revision: int) -> Version:
+        return self._client.cluster_id, key, revision
 
 
 def _stored_in(found: messages.TxnResponse, keys: tuple[bytes, bytes]) -> Stored:

@@ -21,6 +21,7 @@ from aiorwlock_remote.backends.etcd.grpc_connection import (
     Headers,
     Stream,
 )
+from aiorwlock_remote.backends.etcd.messages import TxnResponse
 from aiorwlock_remote.backends.etcd.options import Options
 from aiorwlock_remote.errors import Unsupported
 
@@ -93,6 +94,12 @@ class Client:
             raise from_driver(exc, self.options.where) from exc
         except Exception as exc:
             raise from_driver(exc, self.options.where) from exc
+
+    async def transact(self, request: bytes) -> TxnResponse:
+        """Carry out a transaction; raise ``BackendError``."""
+        found = await self.call(messages.TXN, request, messages.parse_transaction)
+        self.saw(found.revision)
+        return found
 
     async def stream(
         self,

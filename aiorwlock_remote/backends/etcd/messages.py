@@ -158,6 +158,11 @@ def delete_operation(key: bytes) -> bytes:
     return message(3, text(1, key))
 
 
+def transaction_operation(request: bytes) -> bytes:
+    """Return the operation of a transaction that carries out another one in it."""
+    return message(4, request)
+
+
 def lease_grant(seconds: int) -> bytes:
     """Return a LeaseGrantRequest; the server chooses the id."""
     return integer(1, seconds)
@@ -266,18 +271,22 @@ def parse_range(data: bytes) -> RangeResponse:
 
 def parse_transaction(data: bytes) -> TxnResponse:
     """Read a TxnResponse; of what its operations return, only the keys read."""
-    revision, succeeded = 0, False
     found: list[KeyValue] = []
-    for number, content in fields(data):
-        if number == 1:
-            revision = _header(_bytes(content))[2]
-        elif number == 2:
-            succeeded = bool(content)
-        elif number == 3:
-            for kind, inner in fields(_bytes(content)):
-                if kind == 1:
-                    found.extend(parse_range(_bytes(inner)).found)
+    revision, succeeded, operations = _transaction(data)
+    for kind, inner in operations:
+        if kind == 1:
+            found.extend(parse_range(inner).found)
     return TxnResponse(revision, succeeded, tuple(found))
+
+
+def parse_transactions(data: bytes, number: int) -> list[TxnResponse]:
+    """Read the TxnResponse of a transaction that has carried out ``number`` others."""
+    revision, _, operations = _transaction(data)
+    inner = [parse_transaction(answer) for kind, answer in operations if kind == 4]
+    if len(inner) != number:
+        raise ValueError(f"{len(inner)} answers to {number} transactions")
+    # All are of one revision, which the server tells once.
+    return [answer._replace(revision=revision) for answer in inner]
 
 
 def parse_watch(data: bytes) -> WatchResponse:
@@ -344,6 +353,21 @@ def parse_alarms(data: bytes) -> list[tuple[int, int]]:
             alarm = dict(fields(_bytes(content)))
             found.append((_number(alarm.get(1, 0)), _number(alarm.get(2, 0))))
     return found
+
+
+def _transaction(data: bytes) -> tuple[int, bool, list[tuple[int, bytes]]]:
+    """Return the revision, whether it succeeded, and the answer to each operation."""
+    revision, succeeded = 0, False
+    operations: list[tuple[int, bytes]] = []
+    for number, content in fields(data):
+        if number == 1:
+            revision = _header(_bytes(content))[2]
+        elif number == 2:
+            succeeded = bool(content)
+        elif number == 3:
+            for kind, inner in fields(_bytes(content)):
+                operations.append((kind, _bytes(inner)))
+    return revision, succeeded, operations
 
 
 def _header(data: bytes) -> tuple[int, int, int]:

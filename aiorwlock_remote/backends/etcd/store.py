@@ -13,6 +13,7 @@ from aiorwlock_remote.backends.etcd import messages
 from aiorwlock_remote.backends.etcd.cas import EtcdCas, Stored
 from aiorwlock_remote.backends.etcd.client import Client
 from aiorwlock_remote.backends.etcd.examine import examine
+from aiorwlock_remote.backends.etcd.group_commit import GroupCommit
 from aiorwlock_remote.backends.etcd.idle_lease import IdleLease
 from aiorwlock_remote.backends.etcd.messages import KeyValue
 from aiorwlock_remote.backends.etcd.options import Options, options_of
@@ -211,7 +212,7 @@ class EtcdStore(CasLockStore):
         idle_lease = IdleLease(client, self.settings.fence_memory)
         clock = self.event_loop.clock
         shared = self._versions, idle_lease, self.arrivals
-        cas = EtcdCas(client, loop, clock, *shared)
+        cas = EtcdCas(client, loop, clock, *shared, GroupCommit(client).transact)
         return self.renewer_over(cas, thread, close=partial(loop.end, client.close))
 
     async def aclose(self) -> None:

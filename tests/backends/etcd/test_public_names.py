@@ -17,7 +17,7 @@ PUBLIC = {
 FILES = sorted(Path(str(package.__file__)).parent.glob("*.py"))
 GRPC = {"grpc_channel.py", "grpc_connection.py", "messages.py"}
 """What a package of others would do: HTTP/2 with gRPC, and etcd's messages."""
-MOST_LINES = 900
+MOST_LINES = 1000
 """Of code of the store: without docstrings, comments and blank lines."""
 
 

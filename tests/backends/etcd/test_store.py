@@ -127,6 +127,28 @@ async def test_keys_from_another_cluster(keys: Keys, etcd_url: str) -> None:
         assert await fence_of(locks) == high + 2
 
 
+async def test_two_doormen_of_one_revision_have_times_of_their_own(
+    keys: Keys, etcd_url: str
+) -> None:
+    """As a transaction of another program copies them; each has a frame of its own."""
+    async with connect(etcd_url) as locks, locks.mutex("order", 2):
+        await fence_of(locks)
+        ahead = keys.record()
+        ahead["frame"] += 3_600_000_000
+        held = keys.doorman.replace("order,1", "order,2")
+        text = keys.server.ctl("get", held, "--print-value-only").strip()
+        texts = ((keys.doorman, json.dumps(ahead)), (held, text))
+        puts = [messages.put(key.encode(), text.encode()) for key, text in texts]
+        request = messages.transaction([], [*map(messages.put_operation, puts)], [])
+        call = messages.TXN, request, messages.parse_transaction
+        await store_of(locks)._client.call(*call)
+        async with connect(etcd_url) as others:
+            for number in (1, 2):
+                await others.mutex("order", number).info()
+            assert (await others.mutex("order", 2).info()).locked
+            assert await others.mutex("order", 2).try_acquire() is None
+
+
 async def test_permits_of_one_step_have_fences_of_their_own(etcd_url: str) -> None:
     """A revision is one number, and a step may grant several permits."""
     async with connect(etcd_url) as locks:
