@@ -116,10 +116,26 @@ def cited(path: Path) -> set[str]:
     return set(_NAME.findall(_joined(path.read_text("utf-8"))))
 
 
+def misplaced(path: Path) -> list[str]:
+    """Return the tests that a module names in a file that does not have them."""
+    text = re.sub(r"\s[ #]*", " ", _joined(path.read_text("utf-8")))
+    return [
+        f"{file}: {name}"
+        for file, name in re.findall(
+            r"\b(test_\w+\.py)`*: `*(test_\w+)\b(?!\.py)", text
+        )
+        if not any(
+            re.search(rf"def {name}", found.read_text("utf-8"))
+            for found in ROOT.glob(f"tests/**/{file}")
+        )
+    ]
+
+
 def is_there(name: str) -> bool:
-    """Whether a name is that of a test, or of a file of tests, or begins one's."""
-    stem = name.removesuffix(".py")
-    return any(known.startswith(stem) for known in _known())
+    """Whether a name is that of a test or a file of tests, or begins that of a test."""
+    if name.endswith(".py"):
+        return any(ROOT.glob(f"tests/**/{name}"))
+    return any(known.startswith(name) for known in _known())
 
 
 def files_with(name: str) -> list[str]:

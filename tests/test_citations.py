@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.changed_copy import ROOT
-from tests.citations import PACKAGE, citations, cited, files_with, is_there
+from tests.citations import (
+    PACKAGE,
+    citations,
+    cited,
+    files_with,
+    is_there,
+    misplaced,
+)
 
 NOT_OURS = {"test_request_context"}
 """Methods of other libraries."""
@@ -17,6 +24,7 @@ MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if cited(path)]
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_test_that_is_named_is_there(path: Path) -> None:
     assert [name for name in sorted(cited(path) - NOT_OURS) if not is_there(name)] == []
+    assert misplaced(path) == []
 
 
 def test_a_comment_guards_the_statement_behind_it(tmp_path: Path) -> None:
@@ -70,3 +78,17 @@ def test_where_a_test_is() -> None:
         "tests/recipes/test_row_lock.py",
     ]
     assert not is_there("test_that_nobody_has_written_yet_" + "x")
+    assert not is_there("test_cit" + "ations_of_nobody.py")
+
+
+def test_a_test_that_is_elsewhere(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        "# One (test_citations.py: test_where_a_test_is), two (``test_citations.py``:\n"
+        "# ``test_a_killed_holder``), three (test_citations.py: test_a_test_that\n"
+        "#     _is_elsewhere; test_memory.py, test_client.py: test_nobody_wrote).\n"
+    )
+    assert misplaced(module) == [
+        "test_citations.py: test_a_killed_holder",
+        "test_client.py: test_nobody_wrote",
+    ]

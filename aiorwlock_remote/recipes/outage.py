@@ -35,7 +35,8 @@ def may_pass(error: BaseException) -> bool:
 class Outage:
     """The failed attempts of one task in a row, and what is logged of them.
 
-    Of each outage one line is logged, with its first error (test_outage.py).
+    Of each outage one line is logged, with its first error
+    (test_leader.py: test_one_line_is_logged_of_each_outage).
     """
 
     def __init__(self, log: logging.Logger, event: str, resource: str) -> None:

@@ -492,3 +492,24 @@ async def test_pauses_grow_and_stay_short(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0.45 < max(pauses) <= MAX_PAUSE == 0.5
     assert min(pauses[5:]) >= 0.1
     assert len(set(pauses)) > 1900  # jitter
+
+
+async def test_one_line_is_logged_of_each_outage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its first error; the next outage has a line of its own."""
+
+    async def pass_at_once(_: float) -> None:
+        await checkpoint()
+
+    monkeypatch.setattr("aiorwlock_remote.recipes.outage.anyio.sleep", pass_at_once)
+    outage = Outage(logging.getLogger("test"), "away", "leader/scheduler")
+    for errors in (("refused", "silent", "silent"), ("broken", "refused")):
+        for what in errors:
+            await outage.pause(BackendUnavailable(what=what))
+        outage.over()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "away resource=leader/scheduler error=refused",
+        "away resource=leader/scheduler error=broken",
+    ]
