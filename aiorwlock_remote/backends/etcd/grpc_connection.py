@@ -145,6 +145,7 @@ class GrpcConnection(asyncio.Protocol):
         self._tls = tls
         self._calls: dict[int, Call] = {}
         self._waiting: deque[Call] = deque()
+        self._unsent: dict[int, Call] = {}  # of those, what has bytes to send
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         config = h2.config.H2Configuration(
@@ -212,11 +213,13 @@ class GrpcConnection(asyncio.Protocol):
     def send(self, call: Call, message: bytes) -> None:
         """Send one more message of a call that has begun."""
         call.unsent += _HEAD.pack(False, len(message)) + message  # noqa: FBT003
+        if call.stream_id in self._calls:
+            self._unsent[call.stream_id] = call
         self._send()
 
     def cancel(self, call: Call) -> None:
         """Tell the server that the answer is not awaited; ``on_end`` is not called."""
-        if self._calls.pop(call.stream_id, None) is not None:
+        if self._ended(call.stream_id) is not None:
             with suppress(h2.exceptions.H2Error):
                 self._h2.reset_stream(call.stream_id, CANCEL)
                 self._write()
@@ -255,7 +258,7 @@ class GrpcConnection(asyncio.Protocol):
             events = self._h2.receive_data(data)
             for event in events:
                 self._take(event)
-            if self._waiting or any(call.unsent for call in self._calls.values()):
+            if self._waiting or self._unsent:
                 self._send()  # what had to wait for a window
             elif self._timer is None and not self.closed:
                 # Beside each answer comes a ping: the server measures the bandwidth. A
@@ -289,11 +292,11 @@ class GrpcConnection(asyncio.Protocol):
                 if call is not None:
                     _note_status(call, event.headers)
             case h2.events.StreamEnded():
-                call = self._calls.pop(event.stream_id, None)
+                call = self._ended(event.stream_id)
                 if call is not None:
                     call.on_end(_outcome(call))
             case h2.events.StreamReset():
-                call = self._calls.pop(event.stream_id, None)
+                call = self._ended(event.stream_id)
                 if call is not None:
                     unsent = event.error_code == REFUSED_STREAM
                     call.on_end(Disconnected("the call was reset", unsent=unsent))
@@ -312,8 +315,10 @@ class GrpcConnection(asyncio.Protocol):
             return
         try:
             self._start_waiting()
-            for call in [c for c in self._calls.values() if c.unsent]:
-                self._send_data(call)
+            # Not all of them while the server takes nothing: each new call comes here.
+            if self._unsent and self._h2.outbound_flow_control_window > 0:
+                for call in list(self._unsent.values()):
+                    self._send_data(call)
             self._write()
         except h2.exceptions.H2Error as exc:
             self.abort(f"{type(exc).__name__}: {exc}")
@@ -323,7 +328,7 @@ class GrpcConnection(asyncio.Protocol):
         while self._waiting and len(self._calls) < limit:
             call = self._waiting.popleft()
             call.stream_id = self._h2.get_next_available_stream_id()
-            self._calls[call.stream_id] = call
+            self._calls[call.stream_id] = self._unsent[call.stream_id] = call
             path = (":path", call.path)
             headers = [*self._head, path, *self._tail, *call.metadata]
             self._h2.send_headers(call.stream_id, headers)
@@ -339,6 +344,12 @@ class GrpcConnection(asyncio.Protocol):
             del call.unsent[:size]
             end = call.half_closed and not call.unsent
             self._h2.send_data(stream_id, part, end_stream=end)
+        del self._unsent[stream_id]
+
+    def _ended(self, stream_id: int | None) -> Call | None:
+        """Return the call of a stream, and forget it; None: it is forgotten already."""
+        self._unsent.pop(stream_id or 0, None)
+        return self._calls.pop(stream_id or 0, None)
 
     def _write_late(self) -> None:
         self._timer = None
@@ -353,7 +364,7 @@ class GrpcConnection(asyncio.Protocol):
         self.closed = True
         if not self.greeted.done():
             self.greeted.set_exception(Disconnected(why, unsent=True))
-        calls, self._calls = self._calls, {}
+        calls, self._calls, self._unsent = self._calls, {}, {}
         waiting, self._waiting = self._waiting, deque[Call]()
         for call in calls.values():
             unsent = last_stream_id is not None and call.stream_id > last_stream_id

@@ -282,6 +282,28 @@ async def test_many_calls_at_once() -> None:
     assert answers == [n.to_bytes(4, "big") for n in range(300)]
 
 
+async def test_calls_that_wait_for_a_window_are_not_looked_at_by_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand begin before the server has taken any byte of the first."""
+    looked: list[int] = []
+    window = h2.connection.H2Connection.local_flow_control_window
+
+    def counted(connection: Any, number: int) -> int:  # noqa: ANN401 - either side's
+        if connection.config.client_side:
+            looked.append(number)
+        return window(connection, number)
+
+    monkeypatch.setattr(
+        h2.connection.H2Connection, "local_flow_control_window", counted
+    )
+    async with connected(echo) as connection:
+        calls = [outcome(connection, bytes(1000)) for _ in range(1000)]
+        answers = await asyncio.gather(*calls)
+    assert answers == [(1000).to_bytes(4, "big")] * 1000
+    assert len(looked) < 10_000
+
+
 async def test_an_error_of_the_server() -> None:
     def refuse(peer: Peer, number: int, request: bytes) -> None:
         del request
