@@ -30,6 +30,7 @@ from benchmarks.sql.server import CONFIG
 from tests.servers import fix_mariadb
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import Visit
+from tests.servers.etcd import Etcd
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
 from tests.servers.mariadb import run as ask_mariadb
@@ -255,6 +256,15 @@ def _cassandra(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def _etcd(folder: Path) -> Iterator[str]:
+    running = Etcd(folder)
+    try:
+        yield running.url
+    finally:
+        running.close()
+
+
+@contextmanager
 def _sqlite(folder: Path) -> Iterator[str]:
     yield f"sqlite:///{folder}/locks.db"
 
@@ -265,6 +275,7 @@ STORES: dict[str, Callable[[Path], Any]] = {
     "mariadb": _mariadb,
     "mariadb+wake": _mariadb_woken,
     "cassandra": _cassandra,
+    "etcd": _etcd,
     "sqlite": _sqlite,
 }
 

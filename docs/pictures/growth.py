@@ -22,6 +22,7 @@ STORES = {
     "mariadb": ("MariaDB", "green"),
     "sqlite": ("SQLite", "purple"),
     "cassandra": ("Cassandra", "orange"),
+    "etcd": ("etcd", "text"),
 }
 """Of each store, its name and the colour of its line."""
 CURVES = {
@@ -212,7 +213,7 @@ def calculated(stores: dict[str, dict[str, list[Point]]]) -> str:
     lines = [row(head), row("---" for _ in head)]
     for store, curves in stores.items():
         sound = [p for p in curves["held"] if not p["lost"] and p["renewals"] > 1]
-        if not sound:
+        if not sound or not sound[-1]["server"]:  # an embedded one has no server
             continue
         least, most = curves["held"][0], sound[-1]
         a_core = most["renewals"] / max(most["server"] - least["server"], 0.01)
