@@ -34,7 +34,7 @@ from aiorwlock_remote.cas.server_time import Bounds, ServerTime
 from aiorwlock_remote.cas.stepper import CasStepper, WakeClients
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import relative_fences, with_fence
-from aiorwlock_remote.cas.version_clock import VersionClock
+from aiorwlock_remote.cas.version_clock import VersionClock, WrittenAt
 
 __all__ = [
     "ArrivalNotices",
@@ -58,6 +58,7 @@ __all__ = [
     "ThreadLoop",
     "VersionClock",
     "WakeClients",
+    "WrittenAt",
     "driver_loop_for",
     "map_pending",
     "newer_state",

@@ -60,7 +60,8 @@ class VersionClock:
     """Thread-safe cache: when each version of a row was written and first seen here.
 
     One object serves all ``CasStore`` objects of a ``Locks``. If the cache is full, the
-    versions that were not requested for the longest time go.
+    versions that were not read for the longest time go. A state keeps when its version
+    was seen, so this tells only those that read the version once more.
 
     A row stores two times of its last write, in microseconds: ``frame``, which is
     ``StepTimes.now`` of that step, and ``wall``, which is its ``StepTimes.wall``.
@@ -77,50 +78,44 @@ class VersionClock:
         self._lock = Lock()
         self._written: OrderedDict[Hashable, WrittenAt] = OrderedDict()
 
-    def times(
-        self, version: Hashable, frame: int, wall: int, clock: Clock
-    ) -> StepTimes:
+    def times(self, written: WrittenAt | None, clock: Clock) -> StepTimes:
         """Return the times of a step from a row, without a floor for its fence.
 
         Args:
-            version: The row's version, which no other row ever has; None: there is no
-                row.
+            written: What ``read`` or ``wrote`` returned for the row's version; None:
+                there is no row.
+            clock: The local clock.
+        """
+        at, ours = micros(clock.now()), micros(clock.wall())
+        if written is None:
+            return StepTimes(ours, 0, ours, at)  # a new frame starts at our wall clock
+        return StepTimes(earliest_now(written, at, ours, self._skew), 0, ours, at)
+
+    def read(self, version: Hashable, frame: int, wall: int, clock: Clock) -> WrittenAt:
+        """Note that a version was read now; return when it was written and first seen.
+
+        Args:
+            version: The row's version, which no other row ever has.
             frame: The row's time when the version was written, as stored.
             wall: The writer's wall clock at that moment, as stored.
             clock: The local clock.
         """
-        at, ours = micros(clock.now()), micros(clock.wall())
-        if version is None:
-            return StepTimes(ours, 0, ours, at)  # a new frame starts at our wall clock
-        # A version that was forgotten counts as if it was seen just now.
-        written = self.get(version) or WrittenAt(frame, wall, at)
-        return StepTimes(earliest_now(written, at, ours, self._skew), 0, ours, at)
+        return self._first(version, WrittenAt(frame, wall, micros(clock.now())))
 
-    def read(self, version: Hashable, frame: int, wall: int, clock: Clock) -> None:
-        """Note that a version was read now; ``frame`` and ``wall`` as stored."""
-        self.add(version, WrittenAt(frame, wall, micros(clock.now())))
-
-    def wrote(self, version: Hashable, times: StepTimes) -> None:
-        """Note that a version is written by a step with these times."""
+    def wrote(self, version: Hashable, times: StepTimes) -> WrittenAt:
+        """Note that a version is written by a step with these times; return when."""
         # From before it is sent, as the holder counts its lease from then.
-        self.add(version, WrittenAt(times.now, times.wall, times.sent))
+        return self._first(version, WrittenAt(times.now, times.wall, times.sent))
 
-    def get(self, version: Hashable) -> WrittenAt | None:
-        """Return when a version was written and seen; None if it is not cached."""
-        with self._lock:
-            written = self._written.get(version)
-            if written is not None:
-                self._written.move_to_end(version)
-            return written
-
-    def add(self, version: Hashable, written: WrittenAt) -> None:
-        """Add a version to the cache; do nothing if it is there already."""
+    def _first(self, version: Hashable, written: WrittenAt) -> WrittenAt:
         # A later time would make the version look younger than it is known to be, and
-        # a lease end later.
+        # a lease end later. A version that was forgotten counts as seen just now.
         with self._lock:
-            self._written.setdefault(version, written)
+            first = self._written.setdefault(version, written)
+            self._written.move_to_end(version)
             if len(self._written) > MAX_VERSIONS_CACHED:
                 self._written.popitem(last=False)
+            return first
 
 
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:

@@ -24,7 +24,9 @@ from aiorwlock_remote.cas.version_clock import (
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Renew
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.transition import transition
+from tests.fixed_clock import StandingClock
 
 SKEW = 10_000_000
 LEASE = 1_000_000
@@ -245,9 +247,25 @@ def test_a_wall_clock_set_back_turns_nothing_back() -> None:
 
 def test_the_time_of_a_row_waited_for_is_not_forgotten() -> None:
     """Else a busy process would never know how long a lease has been there."""
+    clock = StandingClock()
     memory, waited = VersionClock(), UUID(int=0)
-    memory.add(waited, WrittenAt(0, START, 5))
+    first = memory.read(waited, 0, START, clock)
     for number in range(1, 2 * MAX_VERSIONS_CACHED):
-        memory.add(UUID(int=number), WrittenAt(0, START, number))
-        assert memory.get(waited) == WrittenAt(0, START, 5)
-    assert memory.get(UUID(int=1)) is None
+        clock.seconds += 1e-6
+        memory.read(UUID(int=number), 0, START, clock)
+        assert memory.read(waited, 0, START, clock) is first
+    # That of another one is, and counts as if it was seen just now.
+    again = memory.read(UUID(int=1), 0, START, clock)
+    assert again.seen == micros(clock.now())
+
+
+def test_a_state_knows_when_it_was_seen_however_many_there_are() -> None:
+    """A holder of more locks than are cached renews each from where it stands."""
+    clock = StandingClock()
+    memory = VersionClock()
+    written = [
+        memory.read(number, 7, START, clock)
+        for number in range(2 * MAX_VERSIONS_CACHED)
+    ]
+    clock.seconds += 3.0
+    assert {memory.times(one, clock).now for one in written} == {7 + 3_000_000}

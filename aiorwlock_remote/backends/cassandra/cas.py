@@ -22,6 +22,7 @@ from aiorwlock_remote.cas import (
     StoredState,
     SwapReply,
     VersionClock,
+    WrittenAt,
     map_pending,
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
@@ -40,6 +41,7 @@ MAX_LOOKS = 3
 class _RowMark:
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
+    written: WrittenAt | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class _Swap:
     resource: Resource
     found: CassandraRow
     new: CassandraRow
+    written: WrittenAt | None
     outcome: Pending[SwapReply]
     unseen: bool
     foreign: bool
@@ -98,12 +101,12 @@ class CassandraCas(CasStore):
         return _FREE
 
     def times(self, state: StoredState) -> StepTimes:
-        found: CassandraRow = state.mark.found
-        record, clock = found.record, self.local_clock
-        if record is None:
-            return self._memory.times(None, 0, 0, clock)
-        frame, version = found.frame or 0, _clock_key(found)
-        return self._memory.times(version, frame, record.updated, clock)
+        clock, written = self.local_clock, state.mark.written
+        if written is None and state.record is not None:
+            # A row of a list, or one without a version: as if it was seen just now.
+            frame = state.mark.found.frame or 0
+            written = WrittenAt(frame, state.record.updated, self.clock())
+        return self._memory.times(written, clock)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         request = self._table.request("load", *resource.row)
@@ -139,8 +142,9 @@ class CassandraCas(CasStore):
         if found.version is None and stay:
             outcome.set_exception(_no_version_error(resource))
             return outcome
+        written = None
         if new.version is not None:
-            self._memory.wrote(new.version.int, times)
+            written = self._memory.wrote(new.version.int, times)
         # A seat of ours that the transaction compares is visible, and a fence that is
         # counted from a settled one is known: then no read has to follow.
         known = found.ours and found.version is not None
@@ -148,7 +152,7 @@ class CassandraCas(CasStore):
         # Another program's plain write may have a time that is ahead, and then survives
         # the transaction (test_a_foreign_seat_that_cannot_be_removed).
         foreign = found.seat is not None and not found.ours and new.seat is None
-        swap = _Swap(resource, found, new, outcome, unseen, foreign)
+        swap = _Swap(resource, found, new, written, outcome, unseen, foreign)
         asked = self._table.ask(self._loop, self._table.request(name, *values))
         asked.add_done_callback(lambda _: self._swapped(swap, asked))
         return outcome
@@ -170,7 +174,7 @@ class CassandraCas(CasStore):
         if swap.foreign:
             self._look(swap)
         elif not swap.unseen:
-            outcome.set_result((True, _state(swap.new)))
+            outcome.set_result((True, _state(swap.new, swap.written)))
         else:
             self._read_ballot(swap)
 
@@ -188,7 +192,8 @@ class CassandraCas(CasStore):
             return
         ballot = read.result()
         if ballot is not None:
-            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
+            new = rows.settled(swap.new, ballot)
+            swap.outcome.set_result((True, _state(new, swap.written)))
         else:  # that replica has not got it yet, it was changed since, or it is hidden
             self._look(swap)
 
@@ -211,7 +216,7 @@ class CassandraCas(CasStore):
                 error = read_back.unremoved_seat_error(swap.resource, row, wall)
                 swap.outcome.set_exception(error)
             else:
-                swap.outcome.set_result((True, _state(swap.new)))
+                swap.outcome.set_result((True, _state(swap.new, swap.written)))
             return
         seen = read_back.visible_row(swap.new, row)
         if seen is not None:
@@ -261,11 +266,11 @@ class CassandraCas(CasStore):
         return self._seen(rows.parse_row(found[0] if found else None))
 
     def _seen(self, found: CassandraRow) -> StoredState:
-        record = found.record
+        record, written = found.record, None
         if record is not None:
-            frame, clock = found.frame or 0, self.local_clock
-            self._memory.read(_clock_key(found), frame, record.updated, clock)
-        return _state(found)
+            times = found.frame or 0, record.updated
+            written = self._memory.read(_clock_key(found), *times, self.local_clock)
+        return _state(found, written)
 
 
 def state_of_row(row: Row) -> StoredState:
@@ -289,10 +294,10 @@ def _no_version_error(resource: Resource) -> BadRecord:
     )
 
 
-def _state(found: CassandraRow) -> StoredState:
+def _state(found: CassandraRow, written: WrittenAt | None = None) -> StoredState:
     if found is rows.NO_ROW:
         return _FREE
-    mark = _RowMark(found.condition, found)
+    mark = _RowMark(found.condition, found, written)
     return StoredState(found.record, found.seat, mark, found.frame or 0)
 
 

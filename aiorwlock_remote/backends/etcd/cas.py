@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from aiorwlock_remote.cas import (
     StoredState,
     SwapReply,
     VersionClock,
+    WrittenAt,
     map_pending,
     relative_fences,
     submit,
@@ -64,24 +65,18 @@ MAX_KEYS_CACHED = 1024
 
 
 Transact = Callable[[bytes], Awaitable[messages.TxnResponse]]
-Version = tuple[int, bytes, int]
-"""Cluster, key and revision. A transaction stores several keys at one revision, and a
-cluster that was restored counts anew from an older one.
-"""
 
 
-class Mark(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mark:
     """What identifies a version: the revisions of both keys, 0 for one that is absent.
 
-    ``version`` is that of the doorman in the cache of when each was seen, ``frame`` and
-    ``wall`` say when it was written.
+    ``written``: when the doorman was written and seen, None if there is none.
     """
 
     doorman: int = 0
     seat: int = 0
-    version: Version | None = None
-    frame: int = 0
-    wall: int = 0
+    written: WrittenAt | None = field(default=None, compare=False)
 
 
 class Stored(NamedTuple):
@@ -150,8 +145,7 @@ class EtcdCas(CasStore):
 
     def times(self, state: StoredState) -> StepTimes:
         mark: Mark = state.mark
-        clock = self.local_clock
-        return self._versions.times(mark.version, mark.frame, mark.wall, clock)
+        return self._versions.times(mark.written, self.local_clock)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         return self._get(resource, serializable=False)
@@ -210,8 +204,12 @@ class EtcdCas(CasStore):
 
     # ----------------------------------------------------------------------- inside
 
-    def state(self, stored: Stored) -> StoredState:
-        """Return the state that two keys have; raise ``BadRecord``."""
+    def state(self, stored: Stored, *, listed: bool = False) -> StoredState:
+        """Return the state that two keys have; raise ``BadRecord``.
+
+        ``listed``: they are of a list, which must not displace what is waited for
+        (test_store.py: test_a_list_does_not_forget_what_is_waited_for).
+        """
         seat, doorman, order = stored
         held = None if seat is None else MutexRecord(_decoded(seat))
         seat_revision = 0 if seat is None else seat.mod_revision
@@ -226,10 +224,13 @@ class EtcdCas(CasStore):
         revision = doorman.mod_revision
         if fence is not None:
             record = with_fence(record, revision)
-        version = self._version(doorman.key, revision)
-        mark = Mark(revision, seat_revision, version, frame, record.updated)
-        self._versions.read(version, frame, record.updated, self.local_clock)
-        return StoredState(record, held, mark, order)
+        times = frame, record.updated
+        if listed:
+            written = WrittenAt(*times, self.clock())
+        else:
+            version = self._version(doorman.key, revision)
+            written = self._versions.read(version, *times, self.local_clock)
+        return StoredState(record, held, Mark(revision, seat_revision, written), order)
 
     def _brought(
         self, resource: Resource, told: dict[str, Any], by: KeyValue
@@ -314,10 +315,9 @@ class EtcdCas(CasStore):
         if not found.succeeded:
             return False, self.state(_stored_in(found, keys))
         revision = found.revision
-        version = self._version(key, revision)
-        self._versions.wrote(version, times)
+        written = self._versions.wrote(self._version(key, revision), times)
         seat_revision = revision if writes else mark.seat if seat is not None else 0
-        new = Mark(revision, seat_revision, version, times.now, times.wall)
+        new = Mark(revision, seat_revision, written)
         stored = with_fence(record, revision) if begins else record
         return True, StoredState(stored, seat, new, order=revision)
 
@@ -340,7 +340,9 @@ class EtcdCas(CasStore):
         text = dumps(replace(record, extra=(*record.extra, *marks)))
         return record, text, begins
 
-    def _version(self, key: bytes, revision: int) -> Version:
+    def _version(self, key: bytes, revision: int) -> tuple[int, bytes, int]:
+        # A transaction stores several keys at one revision, and a cluster that was
+        # restored counts anew from an older one.
         return self._client.cluster_id, key, revision
 
 

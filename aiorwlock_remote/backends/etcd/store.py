@@ -187,7 +187,7 @@ class EtcdStore(CasLockStore):
                 if not more or self._options.keys_of(resource)[1] < start:
                     seat, doorman = halves.pop(resource)
                     both = Stored(seat, doorman, revision)
-                    yield resource, partial(self._cas.state, both)
+                    yield resource, partial(self._cas.state, both, listed=True)
 
     async def examine(self) -> AsyncGenerator[Finding, None]:
         def alone(number: int) -> Client:

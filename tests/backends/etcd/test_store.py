@@ -387,6 +387,23 @@ async def test_what_others_wrote_is_named(keys: Keys, etcd_url: str) -> None:
             assert [one async for one in locks.list()] == []
 
 
+async def test_a_list_does_not_forget_what_is_waited_for(
+    etcd_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it is: how old a lease is, only whoever saw it before knows."""
+    monkeypatch.setattr("aiorwlock_remote.cas.version_clock.MAX_VERSIONS_CACHED", 2)
+    async with connect(etcd_url) as locks, connect(etcd_url) as others:
+        held = await others.mutex("order", 42).acquire()
+        store = store_of(locks)
+        state = await store.cas.peek(resource("order", 42))
+        more = [await others.mutex("other", n).acquire() for n in range(3)]
+        assert len([one async for one in locks.list()]) == len([held, *more])
+        again = await store.cas.peek(resource("order", 42))
+        assert again.mark.written is state.mark.written is not None
+        for each in (held, *more):
+            await each.release()
+
+
 async def test_a_long_list(etcd_url: str) -> None:
     """In pages, both keys of each resource together."""
     async with connect(etcd_url) as locks:
