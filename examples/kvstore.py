@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from aiorwlock_remote.cas import (
     SwapReply,
     ThreadLoop,
     VersionClock,
+    WrittenAt,
     driver_loop_for,
     submit,
 )
@@ -99,11 +100,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Mark:
-    """What identifies a version, and when it was written. Revision 0: there is none."""
+    """What identifies a version: its revision, 0 for none. And when it was written."""
 
     revision: int
-    frame: int = 0
-    wall: int = 0
+    written: WrittenAt | None = field(default=None, compare=False)
 
 
 UNUSED = StoredState(None, None, Mark(0))
@@ -125,8 +125,7 @@ class KvCas(CasStore):
 
     def times(self, state: StoredState) -> StepTimes:
         mark: Mark = state.mark
-        version, clock = mark.revision or None, self.local_clock
-        times = self._versions.times(version, mark.frame, mark.wall, clock)
+        times = self._versions.times(mark.written, self.local_clock)
         return replace(times, floor=times.wall)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
@@ -141,13 +140,13 @@ class KvCas(CasStore):
             return UNUSED
         try:
             stored = json.loads(text)
-            mark = Mark(revision, stored["frame"], stored["wall"])
+            written = stored["frame"], stored["wall"]
             seat = stored["seat"] and MutexRecord(stored["seat"])
             doorman = loads(stored["doorman"])
         except (ValueError, LookupError, TypeError) as exc:
             raise BadRecord(what="the stored text is none of this backend's") from exc
-        self._versions.read(revision, mark.frame, mark.wall, self.local_clock)
-        return StoredState(doorman, seat, mark, order=revision)
+        seen = self._versions.read(revision, *written, self.local_clock)
+        return StoredState(doorman, seat, Mark(revision, seen), order=revision)
 
     def swap(
         self,
@@ -168,8 +167,7 @@ class KvCas(CasStore):
             done, revision, found = await self._client.ask(*request)
             if not done:
                 return False, self.state(revision, found)
-            self._versions.wrote(revision, times)
-            mark = Mark(revision, times.now, times.wall)
+            mark = Mark(revision, self._versions.wrote(revision, times))
             return True, StoredState(record, seat, mark, order=revision)
 
         return submit(self._loop, swapped)

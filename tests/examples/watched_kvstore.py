@@ -130,8 +130,7 @@ class RevisionCas(KvCas):
             if not done:
                 return False, self.state(revision, found)
             self._reached = max(self._reached, revision)
-            self._versions.wrote(revision, times)
-            mark = Mark(revision, times.now, times.wall)
+            mark = Mark(revision, self._versions.wrote(revision, times))
             stored = with_fence(record, revision) if begins else record
             return True, StoredState(stored, seat, mark, order=revision)
 
