@@ -1,4 +1,4 @@
-"""The figures of growth are of what they say."""
+"""The figures of growth and of renewals are of what they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import growth
+from benchmarks import growth, renewals
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,18 @@ def test_ten_of_each(tmp_path: Path) -> None:
         assert (one["number"], one["lost"]) == (10, 0)
     assert tasks["turns"] > 0
     assert min(held["cycle"], tasks["cycle"]) > 0
+
+
+def test_renewals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert renewals.main(["sqlite", "--held", "20", "--rounds", "2"]) == 0
+    head, *rounds, median = capsys.readouterr().out.splitlines()
+    assert head == renewals.HEAD
+    for number, line in enumerate(rounds, 1):
+        store, held, turn, rate, client, server, failed = line.split()
+        assert (store, held, turn, failed) == ("sqlite", "20", str(number), "0")
+        assert int(rate.replace(",", "")) > 0
+        assert int(client) >= int(server) == 0
+    assert median.split()[:2] == ["sqlite", "median:"]
 
 
 def test_a_cluster_of_one_node(tmp_path: Path) -> None:
