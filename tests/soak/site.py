@@ -36,6 +36,12 @@ class Site(ABC):
     lease: ClassVar[float] = 2.0
     claim_window: ClassVar[float] = 0.2
     """Seconds in which who is next has to ask again, at least."""
+    entry_lingers: ClassVar[float] = 0.0
+    """Seconds for which the queue entry of a client that was killed may still be there.
+
+    Where clients judge the time, each that has just come takes what it finds for up to
+    ``clock_skew`` younger than it is.
+    """
     sets: ClassVar[bool] = False
     disk: ClassVar[int] = 1024
     """Megabytes of the disk in memory that the store's files are on."""

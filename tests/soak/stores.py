@@ -424,6 +424,7 @@ class CassandraSite(Site):
     """One node that syncs its log before it replies."""
 
     lease = 3.0
+    entry_lingers = 10.0  # kept for 6 s, and clock_skew
     disk = 2048
     setting = "one node, commitlog_sync batch, clock_skew=4"
     left_out = (
@@ -477,6 +478,7 @@ class EtcdSite(Site):
     """A ring of three, each in a network namespace, whose leaders fail."""
 
     lease = 3.0
+    entry_lingers = 16.0  # kept for 12 s, and clock_skew
     disk = 3072
     own_network = True
     setting = (
