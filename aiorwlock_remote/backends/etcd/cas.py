@@ -63,7 +63,6 @@ of them need the doorman.
 """
 MAX_KEYS_CACHED = 1024
 
-
 Transact = Callable[[bytes], Awaitable[messages.TxnResponse]]
 
 

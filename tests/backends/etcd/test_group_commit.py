@@ -12,12 +12,12 @@ from aiorwlock_remote.backends.etcd import group_commit, messages
 from aiorwlock_remote.backends.etcd.client import Client
 from aiorwlock_remote.backends.etcd.group_commit import GroupCommit
 from aiorwlock_remote.backends.etcd.messages import TxnResponse
-from aiorwlock_remote.backends.etcd.store import EtcdStore
 from aiorwlock_remote.cas import CasContention
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import Renewal
+from tests.backends.etcd.inside import store_of
 from tests.servers.fix_etcd import SharedEtcd, StartEtcd
 
 pytestmark = [
@@ -54,12 +54,6 @@ class Spy:
             inner = [n for part in then for n, _ in messages.fields(bytes(part))]
             self.sizes.append(max(1, inner.count(4)))
         return await self._call(path, request, *rest)
-
-
-def store_of(locks: Locks) -> EtcdStore:
-    store: Any = locks._session.client.store
-    assert isinstance(store, EtcdStore)
-    return store
 
 
 def client_of(locks: Locks) -> Client:

@@ -17,6 +17,7 @@ from aiorwlock_remote.backends.etcd import cas, idle_lease, messages, watches
 from aiorwlock_remote.backends.etcd.store import EtcdStore
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import PollPolicy
+from tests.backends.etcd.inside import store_of
 from tests.servers.fix_etcd import SharedEtcd, StartEtcd
 
 pytestmark = [
@@ -200,12 +201,6 @@ async def until(condition: Callable[[], bool]) -> None:
 async def waiters(locks: Locks, number: int) -> None:
     while not (await locks.mutex("order", number).info()).queue:  # noqa: ASYNC110
         await anyio.sleep(0.01)
-
-
-def store_of(locks: Locks) -> EtcdStore:
-    store: Any = locks._session.client.store
-    assert isinstance(store, EtcdStore)
-    return store
 
 
 @asynccontextmanager
